@@ -23,6 +23,7 @@ _LONGEST = (
     "tests/landlock_only/",
     "tests/cli/test_plugin_",
     "tests/journal/test_two_sidecars.py",
+    "tests/journal/test_outages.py",
     "tests/journal/test_postgresql.py",
     "tests/journal/test_large.py",
     "tests/recovery/",

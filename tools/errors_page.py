@@ -42,8 +42,7 @@ def _categories() -> Iterator[str]:
             meaning = MEANINGS[code]
             if code.category is not category:
                 continue
-            last = "reserved: not sent by this version" if meaning.reserved else meaning.retry.value
-            rows.append(f"| `{code.value}` | {meaning.when} | {meaning.act} | {last} |")
+            rows.append(f"| `{code.value}` | {meaning.when} | {meaning.act} | {meaning.retry.value} |")
         yield f"## {category.value}\n\n" + "\n".join(rows) + "\n"
 
 

@@ -13,7 +13,7 @@ from statistics import median
 
 import structlog
 from fumehood.v1 import plugin_pb2, tool_pb2
-from fumehood_sdk.wire.framing import delimited
+from fumehood_sdk.wire import varint
 from fumehood_server.config.load import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.plugins.catalog import Catalog
@@ -109,7 +109,8 @@ async def sdk_alone() -> None:
     async with running(python("fumehood_sdk.main", "echo:plugin", str(ECHO))) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a plugin is always started with pipes")
-        process.stdin.write(delimited(_HELLO.SerializeToString()))
+        hello = _HELLO.SerializeToString()
+        process.stdin.write(varint.encode(len(hello)) + hello)
         async with asyncio.timeout(_READY_S):
             if not await process.stdout.read(1):
                 raise RuntimeError("the plugin ended before it was ready")

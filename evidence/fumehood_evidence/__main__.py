@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fumehood_evidence.bundle import MAX_BYTES, Found, verify
+from fumehood_evidence.bundle import MAX_BYTES
 from fumehood_evidence.errors import EvidenceError
 from fumehood_evidence.note import Verifier
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import Found, verify
+
+_MAX_SHOWN = 500
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,9 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = verify(read(_page(options.file)), [key for text in options.key for key in _keys(text)])
     except EvidenceError as exc:
-        _say(json.dumps({"proven": False, "problem": str(exc)}) if options.json else f"NOT PROVEN: {exc}")
+        problem = str(exc)
+        _say([_json({"proven": False, "problem": problem})] if options.json else [f"NOT PROVEN: {_clipped(problem)}"])
         return 1
-    _say(json.dumps({"proven": True, **asdict(found)}) if options.json else _told(found))
+    _say([_json({"proven": True, **asdict(found)})] if options.json else _told(found))
     return 0
 
 
@@ -59,7 +64,7 @@ def _keys(text: str) -> list[Verifier]:
     return [Verifier.parse(line) for line in lines if line.strip()]
 
 
-def _told(found: Found) -> str:
+def _told(found: Found) -> list[str]:
     lines = [
         "PROVEN by the keys given:",
         f"  {found.events} events are in the log {found.log}, as shown, among {found.size:,} that it signed for",
@@ -76,11 +81,24 @@ def _told(found: Found) -> str:
         for each in found.signatures
     ]
     lines += ["NOT PROVEN by this file:", *(f"  {each}" for each in found.not_proven)]
-    return "\n".join(lines)
+    return lines
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _json(told: Mapping[str, object]) -> str:
+    return json.dumps(told).replace("\x7f", "\\u007f")  # the one control character that it leaves as it is
+
+
+def _clipped(problem: str) -> str:
+    """As much of it as leaves the verdict in front of it on the screen: a bundle's own texts are within."""
+    return problem if len(problem) <= _MAX_SHOWN else f"{problem[:_MAX_SHOWN]}…"
+
+
+def _say(lines: Sequence[str]) -> None:
+    """Print lines whose texts may be a forger's: none begins another line, or steers the terminal."""
+    encoding = sys.stdout.encoding
+    for line in lines:
+        shown = "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in line)
+        sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fumehood_server.model.events import NOBODY, About, Event
 from fumehood_server.model.journal import Journal
-from fumehood_server.workers.output.token_bucket import TokenBucket
+from fumehood_server.token_bucket import TokenBucket
 
 COUNTED_S = 60.0
 """How long events are counted before the count is recorded."""

@@ -7,11 +7,14 @@ for whatever is cancelled, since nobody else knows of the process that comes of 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from fumehood_sandbox import launch_thread
 
+import fumehood_server
 from fumehood_server.settling import settled
 
 _Result = TypeVar("_Result")
@@ -47,3 +50,9 @@ async def end_off_loop(end: Callable[[], object]) -> None:
     ending.result()
     if cancelled is not None:
         raise cancelled
+
+
+def import_path() -> list[str]:
+    """The `sys.path` of a process of our own: what this one imports from, but for its working directory."""
+    package = str(Path(fumehood_server.__file__).resolve().parents[1])
+    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))

@@ -45,7 +45,7 @@ from fumehood_server.model.plugin_requests import (
 from fumehood_server.payload_redaction import PayloadRedaction
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.secrets import Redactor, SecretStore, SecretUnavailableError
-from fumehood_server.workers.output.token_bucket import TokenBucket
+from fumehood_server.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec

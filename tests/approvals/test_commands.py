@@ -20,8 +20,8 @@ from typing import Any
 import grpc
 import pytest
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_evidence.bundle import verify
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import verify
 from fumehood_server.journal.keys import public_keys
 
 from tests import preloaded

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -48,14 +45,6 @@ def note(folder: str, line: str, amount: int = 0) -> int:
         time.sleep(0.01)
     return 1
 """
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with tempfile.TemporaryDirectory(prefix="fh-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield Place(folder)
 
 
 Told = tool_pb2.ToolResult | str

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from fumehood.v1 import tool_pb2
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_server.calls.steps.approve import not_approved
+from fumehood_server.calls.steps.approval_errors import not_approved
 from fumehood_server.model.taxonomy import Code
 
 from tests.approvals.support import BOUND_S, Place

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from fumehood.v1 import approval_service_pb2 as apb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_evidence.bundle import verify
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import verify
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.standing_terms import condition, condition_text
 from fumehood_server.journal.keys import public_keys

@@ -172,7 +172,6 @@ SPEC = WorkerSpec(
     plugin_digest="sha256:1",
     policy=Policy(level=Level.NONE),
     program=Executable(("/bin/true",)),
-    describes=False,
     output_bytes=1000,
     max_workers=1,
 )

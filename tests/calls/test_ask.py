@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,9 +24,11 @@ from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.place import FilePlace
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.standing_approvals import StandingRecords
+from fumehood_server.model import schema
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Choice
 from fumehood_server.model.caller import Authentication, Caller
 from fumehood_server.model.events import About
+from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.policy import NO_RULES
 from fumehood_server.model.questions import Answer, AnswerAction, Question
 from fumehood_server.policy.desk import ApprovalDesk
@@ -159,3 +162,41 @@ async def test_call_waits_for_people_only_so_long_in_all(tmp_path: Path, monkeyp
         listening = asking_call("asked", takes_questions=True)
         assert await ask_person(listening, tool(), Progress(), place.parts, YES) == Answer(AnswerAction.CANCEL)
     assert on_record(tmp_path) == {"long": ["cancel"], "asked": ["cancel"]}
+
+
+async def test_reading_whose_caller_would_not_be_told_waits_for_no_approver(tmp_path: Path) -> None:
+    async with house(tmp_path) as place:
+        definition = replace(tool().definition, name=McpReading.READ_RESOURCE.value)
+        reading = replace(tool(), definition=definition)
+        with pytest.raises(PluginRequestError) as refused:
+            await asyncio.wait_for(ask_person(asking_call("reading"), reading, Progress(), place.parts, YES), BOUND_S)
+        assert refused.value.reason == "nobody_to_ask"
+        asking = place.ask("control")
+        approval = await place.approval("control")
+        await place.desk.decide(approval, Choice.APPROVE, ANN, reason="", digest=approval.digest)
+        assert (await asking).action is AnswerAction.ACCEPT
+
+
+async def test_patterns_of_a_question_are_built_only_for_a_caller_who_takes_it_and_only_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "MAX_WAITED_S", 0.3)
+    few, many = (
+        Question("Which?", json.dumps({"type": "object", "properties": {"a": {"pattern": each}}}))
+        for each in (r"^\p{L}+$", r"\pL{180}")
+    )
+    built: list[object] = []
+    build = schema.compile_schema
+    monkeypatch.setattr(schema, "compile_schema", lambda each: (built.append(each), build(each)))
+    async with house(tmp_path) as place:
+        for question in (few, many):
+            with pytest.raises(PluginRequestError) as caught:
+                await ask_person(asking_call("unheard"), tool(), Progress(), place.parts, question)
+            assert caught.value.reason == "nobody_to_ask"
+        asked = functools.partial(ask_person, asking_call("heard", takes_questions=True), tool(), Progress())
+        with pytest.raises(PluginRequestError, match=r'"\\pL\{180\}"') as caught:
+            await asked(place.parts, many)
+        assert caught.value.reason == "question_invalid"
+        assert not built
+        assert await asked(place.parts, few) == Answer(AnswerAction.CANCEL)
+        assert built

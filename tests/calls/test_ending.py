@@ -214,7 +214,7 @@ async def test_a_worker_that_never_lets_go_holds_up_nobody(
 ) -> None:
     worker.ignores_end = True
     tools = FakeTools((tool(level=level),))
-    async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=1, linger_s=SOON_S) as executor:
+    async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=1, release_s=SOON_S) as executor:
         call = executor.start(request())
         await worker.invoked(1)
     outcome = await ended(call)
@@ -261,7 +261,7 @@ async def test_a_cancellation_at_any_iteration_of_the_loop_leaves_one_outcome_an
     for iterations in range(ITERATIONS):
         worker = FakeWorker()
         pools = FakePools(worker=worker)
-        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2, linger_s=SOON_S) as executor:
+        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2, release_s=SOON_S) as executor:
             holder = executor.start(request(call_id="holder"))
             await worker.invoked(1)
             pools.cold, worker.ignores_end = True, ignores_end

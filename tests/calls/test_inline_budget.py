@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fumehood_server.model.coercion import Coercion
-from fumehood_server.model.pattern_cost import pattern_states
+from fumehood_server.model.pattern_cost import building_states, pattern_states
 from fumehood_server.model.schema_cost import pattern_cost
 from fumehood_server.validation.budget import INLINE, OverBudgetError
 from fumehood_server.validation.documents import Accepted, Document, Kind, Rejected, check
@@ -58,7 +58,10 @@ def test_little_work_is_done_at_once_and_much_elsewhere(schema: dict[str, Any], 
     [
         {"properties": {"a": {"pattern": r"((a{30}){30}){30}"}}},
         {"properties": {"a": {"pattern": r"\pL{50}"}}},
-        {"properties": {str(n): {"pattern": "[ab]{1000}"} for n in range(20)}},
+        {"properties": {str(n): {"pattern": f"[ab]{{{1000 + n}}}"} for n in range(20)}},
+        {"properties": {str(n): {"pattern": f"[ab]{n}"} for n in range(100)}},
+        {"properties": {"a": {"pattern": "(?i)[a-z]{4900}"}}},
+        {"properties": {"a": {"pattern": "[ab]{ 9000 }"}}},
         {"properties": {str(n): {"description": "x" * 1000} for n in range(20)}},
     ],
 )
@@ -95,6 +98,18 @@ def test_both_budgets_find_the_same() -> None:
         (r"\p{Lu}{10}", 5000, 5000),
         (r"\pL{50}", 25_000, 25_000),
         (UUID, 32, 50),
+        (r"\pL{50}" * 2, 50_000, 50_000),
+        ("(?i)[a-z]{100}", 400, 1200),
+        ("(?i)ks", 8, 12),
+        (r"(?i:\w{100})", 400, 400),
+        ("[é-íó-öÿ]{10}", 80, 200),
+        ("[" + "".join(chr(0x1000 + 5 * n) for n in range(100)) + "]{10}", 1000, 1100),
+        ("a{ 1000 }", 1000, 1000),
+        ("a{2 , 1000}", 1000, 1000),
+        ("a{0000000001000}", 1000, 1000),
+        ("a{9999999999}", 1 << 29, 1 << 31),
+        ("(a{100})+{100}", 10_000, 10_100),
+        (r"\x{2028}", 8, 8),
         ("(?x) a {1000}", 1 << 20, 1 << 40),
         ("(" * 1000, 0, 2000),
         (")a{9}" * 1000, 9000, 30_000),
@@ -111,5 +126,8 @@ def test_patterns_count_where_they_meet() -> None:
     assert pattern_cost({"properties": {"a": ten, "b": five}}).visiting_states == 10
     assert pattern_cost({"properties": {"a": {"allOf": [ten, five]}}}).visiting_states == 15
     assert pattern_cost({"patternProperties": {"a{10}": {}, "b{5}": {}}}).visiting_states == 15
-    assert pattern_cost({"properties": {"a": ten, "b": five}}).all_states == 15
+    each = building_states("") - pattern_states("")
+    assert pattern_cost({"properties": {"a": ten, "b": five}}).all_states == 15 + 2 * each
+    assert pattern_cost({"properties": {"a": ten, "b": ten}}).all_states == 10 + each
+    assert pattern_cost({"$ref": "#/x", "x": ten}).all_states == 10 + each
     assert pattern_cost({}).all_states == 0

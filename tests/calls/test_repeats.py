@@ -21,7 +21,7 @@ async def test_a_large_outcome_is_given_to_those_who_joined_one_by_one(
     pools: FakePools, worker: FakeWorker, size: int, at_once: int
 ) -> None:
     roomy = replace(tool(), spec=replace(SPEC, output_bytes=2 * LARGE_CHARS))
-    async with Executor(FakeTools((roomy,)), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
+    async with Executor(FakeTools((roomy,)), pools, journal=NO_JOURNAL, max_concurrent_calls=2 * _JOINED) as executor:
         given = await _iterations_of_outcomes(executor, worker, size)
     # Two iterations for what an order of tasks within one leaves open.
     assert max(sum(at <= other <= at + 1 for other in given) for at in given) == at_once

@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from fumehood_evidence.__main__ import _keys
-from fumehood_evidence.bundle import verify
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import verify
 from fumehood_server.cli.commands.journal.list import list_runs
 from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.encoding import encode

@@ -148,6 +148,8 @@ P = '[[plugin]]\npath = "plugins/dice"\n'
         ("[egress]\nmax_redirect = 1\n", 2, "unknown key `max_redirect`", 'did you mean "max_redirects"?'),
         ("[egress]\ntimeout_s = 0\n", 2, "must be more than 0", ""),
         (P + "max_workers = 0\n", 3, "must be at least 1", ""),
+        (P + "one_process = true\nmax_workers = 2\n", 4, "contradicts `one_process`", "remove one of them"),
+        (P + "one_process = true\n[plugin.tools.roll]\nhosts = []\n", 5, "a second process", "[[plugin]]"),
         (P + '[plugin.tools.roll]\npermision = "deny"\n', 4, "`permision` in [plugin.tools.roll]", '"permission"'),
         (P + '[plugin.tools.roll]\npermission = "alow"\n', 4, 'unknown permission "alow"', 'did you mean "allow"?'),
         (P + "[plugin.tools.roll]\ntimeout_s = 0\n", 4, "must be more than 0", ""),

@@ -14,6 +14,8 @@ import click
 import pytest
 from fumehood_server.cli.root import fumehood as root
 
+from tools.kernels import containers
+
 ROOT = Path(__file__).resolve().parents[2]
 _DEPLOY = ROOT / "docs" / "deploy"
 _DISTRIBUTIONS = ("evidence", "protos", "plugin_sdk", "sandbox", "server")
@@ -106,7 +108,7 @@ def test_nothing_else_of_a_checkout_reaches_the_build() -> None:
         assert _left_out(path), path
 
 
-def test_all_four_distributions_are_built_where_they_were_copied_to() -> None:
+def test_all_five_distributions_are_built_where_they_were_copied_to() -> None:
     workdir = next(each.rest for each in _instructions() if each.word == "WORKDIR")
     copied = {f"{workdir}/{Path(target)}": source for stage, source, target in _copied() if stage == 0}
     targets, options = _pip(0, "wheel")
@@ -160,6 +162,20 @@ def test_it_is_an_ordinary_user_who_owns_what_is_written_to() -> None:
     assert _environment()["FUMEHOOD_ADDRESS"] == f"unix:{listen}"
     # Nobody but the owner may put a socket in the place of the sidecar's, which it makes sure of at its start.
     assert int(line[line.index("--mode") + 1], 8) & 0o022 == 0
+
+
+def test_image_that_run_lines_are_tried_on_is_as_this_file_has_it() -> None:
+    (installed,) = [each for each in _commands(1) if each[:2] == ["apt-get", "install"]]
+    assert sorted(each for each in installed[2:] if not each.startswith("-")) == sorted(containers.PACKAGES)
+    settings = {f"ENV {name}={value}" for name, value in _environment().items()}
+    settings |= {
+        f"WORKDIR={_last('WORKDIR').rest}",
+        f"USER={_last('USER').rest}",
+        f"ENTRYPOINT {_last('ENTRYPOINT').rest}",
+    }
+    assert set(containers.SETTINGS) == settings
+    sources = {source for _, source, _ in _copied()}
+    assert {source.removesuffix("/runtime.txt") for source in sources} == set(containers.SOURCES)
 
 
 def test_program_is_found_where_it_was_installed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,16 @@ def test_a_run_line_without_a_row_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(containers, "PAGE", tmp_path / "docker.md")
     with pytest.raises(KernelsError, match="'Namespaces'"):
         list(lines())
+
+
+@pytest.mark.parametrize("source", containers.SOURCES)
+def test_image_is_made_anew_when_anything_that_it_holds_changes(tmp_path: Path, source: str) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    file = tmp_path / source / "any.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("a")
+    before = containers.recipe_digest(tmp_path)
+    (tmp_path / "README.md").write_text("no part of it")
+    assert containers.recipe_digest(tmp_path) == before
+    file.write_text("b")
+    assert containers.recipe_digest(tmp_path) != before

@@ -28,9 +28,9 @@ from fumehood_server.rpc import (
     journal_requests,
     journal_service,
     journal_watching,
-    outcomes,
     paging,
     plugin_service,
+    result_messages,
     tool_filter,
 )
 from fumehood_server.rpc.status import REFUSALS
@@ -273,7 +273,7 @@ def test_a_limit_is_what_the_page_says(title: str, row: str, told: str, *, kept:
         ("ends early at 3 MiB", paging.MAX_PAGE_BYTES == 3 * MIB),
         ("up to 20 of `{pointer, rule, message}`", documents.MAX_FAULTS == 20),
         ("a page looks at 50,000 events and no more", Bounds(1, 1).looked_at == 50_000),
-        ("that would exceed 64 KiB", outcomes.MAX_DETAILS_BYTES == 64 * KIB),
+        ("that would exceed 64 KiB", result_messages.MAX_DETAILS_BYTES == 64 * KIB),
         ("`[server] drain_s` (20 s)", ServerTable().drain_s == 20),
     ],
 )

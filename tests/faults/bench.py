@@ -48,7 +48,6 @@ def misbehaving(
         plugin_digest="sha256:0",
         policy=policy,
         program=built.program,
-        describes=False,
         output_bytes=1 << 20,
         max_workers=max_workers,
     )

@@ -161,7 +161,6 @@ def made(
         plugin_digest="sha256:0",
         policy=policy,
         program=program,
-        describes=False,
         output_bytes=1 << 20,
         max_workers=2,
         isolation=isolation,

@@ -1,10 +1,20 @@
-"""Journals in each of the databases that hold one."""
+"""Journals in each of the databases that hold one, and two sidecars that share one."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from fumehood_server.config.database import Database
 from fumehood_server.journal.place import DatabasePlace, FilePlace, Place
+
+from tests.postgresql import PostgresServer
+from tests.rpc.support import ToolClient
+from tests.sidecar import Sidecar
+
+from .two_sidecars import Pair, short_folder, start
 
 STORES = ("sqlite", "postgresql")
 
@@ -33,3 +43,22 @@ def module_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 def database(request: pytest.FixtureRequest) -> DatabasePlace:
     server = request.getfixturevalue("postgres_server")
     return DatabasePlace(Database(server.new_database()), window_s=3600.0)
+
+
+@pytest.fixture(scope="module")
+def places(postgres_server: PostgresServer) -> Iterator[tuple[Path, str]]:
+    with short_folder() as folder:
+        yield folder, postgres_server.new_database()
+
+
+@pytest.fixture(scope="module")
+def two(places: tuple[Path, str]) -> Iterator[tuple[Sidecar, Sidecar]]:
+    folder, url = places
+    with contextlib.ExitStack() as stack:
+        yield start(stack, folder / "a", folder / "e", url), start(stack, folder / "b", folder / "e", url)
+
+
+@pytest.fixture
+async def pair(places: tuple[Path, str], two: tuple[Sidecar, Sidecar]) -> AsyncIterator[Pair]:
+    async with two[0].channel() as one, two[1].channel() as other:
+        yield Pair(two, (ToolClient(two[0], one), ToolClient(two[1], other)), places[0] / "e", places[1])

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
-from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.note import Signer
+from fumehood_evidence.verification import verify as verify_bundle
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry

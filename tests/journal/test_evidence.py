@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fumehood_evidence.bundle import Bundle, parse, verify
+from fumehood_evidence.bundle import Bundle, parse
 from fumehood_evidence.errors import EvidenceError
 from fumehood_evidence.note import Signer
 from fumehood_evidence.page import read, render
+from fumehood_evidence.verification import verify
 from fumehood_server.journal.evidence import NoEvidenceError, make_bundle
 from fumehood_server.journal.sqlite import SqliteReader
 

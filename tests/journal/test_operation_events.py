@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 from fumehood.v1 import plugin_service_pb2
-from fumehood_evidence.bundle import verify
+from fumehood_evidence.verification import verify
 from fumehood_server.journal.evidence import make_bundle
 from fumehood_server.journal.keys import load_key
 from fumehood_server.journal.sqlite import SqliteReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from fumehood_evidence import bundle
+from fumehood_evidence import verification
 from fumehood_server.model.event_types import EVENTS, PAYLOADS
 
 
@@ -14,5 +14,5 @@ def test_no_event_names_two_payloads_and_auditors_know_the_same() -> None:
     }
     assert {kind: names[0] for kind, names in named.items() if names} == PAYLOADS
     assert [kind for kind, names in named.items() if len(names) > 1] == []
-    told = {kind: bundle._PAYLOADS.get(kind, "result") for kind in PAYLOADS}
+    told = {kind: verification._PAYLOADS.get(kind, "result") for kind in PAYLOADS}
     assert told == PAYLOADS

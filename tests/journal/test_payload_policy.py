@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import grpc
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
-from fumehood_evidence.bundle import verify as verify_bundle
+from fumehood_evidence.verification import verify as verify_bundle
 from fumehood_server.journal.evidence import make_bundle
 from fumehood_server.journal.keys import load_key
 from fumehood_server.journal.sqlite import SqliteReader

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from fumehood_evidence.bundle import verify as verify_bundle
+from fumehood_evidence.verification import verify as verify_bundle
 from fumehood_server.config.database import Database
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.encoding import encode
@@ -374,3 +376,17 @@ def test_no_error_shows_a_password(tmp_path: Path) -> None:
             DatabasePlace(database).open_reader()
         assert "hunter22" not in str(raised.value)
         assert "me@" in str(raised.value)
+
+
+def test_serving_without_psycopg_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text('[journal]\nstore = "postgresql://me@/journal"\n')
+    hidden = "import sys; sys.modules['psycopg'] = None; from fumehood_server.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "serve", "--config", str(tmp_path / "fumehood.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert '"./server[postgresql]" in a clone, or "fumehood-server[postgresql]" from an index' in done.stderr

@@ -9,8 +9,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.note import Signer
+from fumehood_evidence.verification import verify as verify_bundle
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.evidence import make_bundle
 from fumehood_server.journal.place import Place

@@ -30,7 +30,7 @@ class DirectEngine:
         connection = ServerConnection(self._process, max_line_bytes=1 << 20, roots="{}", log=lambda _: None)
         session = negotiate(connection)
         session.is_remote = is_remote
-        tools = encode_definitions(list_tools(connection, session), "test")
+        tools = encode_definitions(list_tools(connection, session), session.server)
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         self._out, self._in = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")

@@ -27,14 +27,20 @@ class Handler(BaseHTTPRequestHandler):
     answered: dict[str, threading.Event]
     called: list[int]
     sent: list[dict[str, Any]]
+    sessions: list[str]
+    """The last one is that which it knows."""
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         method, number = message.get("method"), message.get("id")
-        if method is None:
+        if method != "initialize" and self.headers["Mcp-Session-Id"] != self.sessions[-1]:
+            self.reply(404, b"")
+        elif method is None:
             self.answered[number].set()
             self.reply(202, b"")
         elif method == "initialize":
+            self.sent.clear()
+            self.sessions.append(f"session-{len(self.sessions)}")
             self.result(number, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}})
         elif method == "tools/list":
             self.result(number, {"tools": []})
@@ -82,6 +88,7 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        self.send_header("Mcp-Session-Id", self.sessions[-1])
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -101,9 +108,14 @@ class Server(ThreadingHTTPServer):
 class RemoteProcess:
     """The process that speaks to the server, and the adapter's end of its pipes."""
 
-    def __init__(self, process: subprocess.Popen[bytes], called: list[int]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], called: list[int], sessions: list[str]) -> None:
         self.process = process
         self.called = called
+        self._sessions = sessions
+
+    def end_session(self) -> None:
+        """Have the server forget the session."""
+        self._sessions.append("none that anybody has")
 
     def send(self, **message: object) -> None:
         assert self.process.stdin is not None
@@ -135,7 +147,8 @@ class RemoteProcess:
 def remote_process() -> Iterator[RemoteProcess]:
     """The process, in a session with a server of its own, until the block ends."""
     called: list[int] = []
-    handler = type("Its", (Handler,), {"answered": {}, "called": called, "sent": []})
+    sessions: list[str] = []
+    handler = type("Its", (Handler,), {"answered": {}, "called": called, "sent": [], "sessions": sessions})
     with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         where = f"http://127.0.0.1:{server.server_port}"
@@ -145,7 +158,7 @@ def remote_process() -> Iterator[RemoteProcess]:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
             bound = threading.Timer(BOUND_S, process.kill)
             bound.start()
-            made = RemoteProcess(process, called)
+            made = RemoteProcess(process, called, sessions)
             made.send(id=1, method="initialize", params={})
             assert made.read()["id"] == 1
             made.send(method="notifications/initialized")

@@ -12,11 +12,22 @@ from fumehood.v1 import tool_pb2
 
 from tests.cli.command import fumehood
 from tests.mcp.conftest import Hosted
+from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.support import Caller, mcp_plugin, reason
 from tests.mcp.web import web_server
 from tests.sidecar import running_sidecar
 
 ALLOW = "permission = 'allow'"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Somebody's home, which is open to everybody, with a key."""
+    with open_folders("home") as (folder,):
+        key = folder / ".ssh" / "id_ed25519"
+        key.parent.mkdir()
+        key.write_text("a key")
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +72,18 @@ async def test_tool_that_claims_to_read_only_can_not_write(caller: Caller, hoste
 
 
 async def test_tool_that_reads_sees_what_its_siblings_write_and_nothing_else(
-    caller: Caller, hosted: Hosted, tmp_path: Path
+    caller: Caller, hosted: Hosted, home: Path
 ) -> None:
-    secrets = tmp_path / ".ssh"
-    secrets.mkdir()
-    (secrets / "id_ed25519").write_text("a key")
+    key = home / ".ssh" / "id_ed25519"
+    with as_plain_user():
+        assert key.read_text() == "a key", "outside, anybody may read it"
     (hosted.writable / "shared").write_text("written")
     assert await caller.text("read_file", path=str(hosted.readable / "note")) == "a note"
     assert await caller.text("read_file", path=str(hosted.writable / "shared")) == "written"
-    for path in (str(secrets / "id_ed25519"), "~/.ssh/id_ed25519", "/root/.ssh/known_hosts", "/etc/shadow"):
-        assert reason(await caller.call("read_file", path=path)) == "tool_error"
+    for path in (str(key), "~/.ssh/id_ed25519", "/etc/shadow"):
+        result = await caller.call("read_file", path=path)
+        assert reason(result) == "tool_error"
+        assert "No such file or directory" in result.error.message, "what was not granted is not there"
 
 
 async def test_tool_that_claims_to_read_only_dials_nobody(caller: Caller, port: int) -> None:

@@ -1,10 +1,13 @@
-"""One process for the tools of every level, where hosts are granted: it has the relay of the highest."""
+"""`one_process`: one process for the tools of every level and all calls at once. With hosts, it has the relay."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from google.protobuf.duration_pb2 import Duration
 
 from tests.mcp.support import Caller, mcp_plugin
 from tests.mcp.web import web_server
@@ -27,3 +30,35 @@ async def test_tools_of_every_level_share_the_process_that_reaches_granted_hosts
                 fetched = await caller.call("one_sneaky_fetch", url=url)
                 assert not fetched.is_error, fetched.error
                 assert fetched.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_EXTERNAL
+
+
+async def test_call_meets_the_state_of_its_one_process_also_while_another_runs(tmp_path: Path) -> None:
+    one = mcp_plugin(tmp_path / "one", more="concurrency = 1")
+    tools = '[plugin.tools.count_up]\npermission = "allow"\n'
+    with running_sidecar([(one, f'max_side_effects = "write"\none_process = true\n{tools}')]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert await caller.text("count_up") == "1"
+            # It ends by its timeout, which leaves a second process, were there one, the time to start and answer.
+            slow = pb.CallToolRequest(tool="slow", arguments_json="{}", timeout=Duration(seconds=3))
+            events = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=slow)))
+            async for event in events:
+                if event.HasField("update"):
+                    break
+            assert await caller.text("count") == "1"
+
+
+async def test_process_for_each_call_is_refused_beside_one_process(tmp_path: Path) -> None:
+    manifest, table = mcp_plugin(tmp_path / "manifest", more='isolation = "call"'), mcp_plugin(tmp_path / "table")
+    apart, alone = mcp_plugin(tmp_path / "apart", more='isolation = "call"'), mcp_plugin(tmp_path / "alone")
+    call = '[plugin.tools.count]\nisolation = "call"\n'
+    one, served = "one_process = true\n", {"apart_count", "alone_count"}
+    grants = [(manifest, one), (table, one + call), (apart, 'prefix = "apart_"'), (alone, f'prefix = "alone_"\n{one}')]
+    with running_sidecar(grants) as sidecar:
+        async with sidecar.channel() as channel:
+            listed = await Caller(channel).tools()
+            assert served == {
+                name for name, tool in listed.items() if name.endswith("count") and not tool.availability.reasons
+            }
+        for name in ("manifest", "table"):
+            assert "`one_process`" in json.dumps(sidecar.logged(event="plugin_refused", plugin=name))

@@ -149,7 +149,7 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
     plugin = playwright_plugin(folder / "playwright")
     with site() as granted, site() as other:
         grants = (
-            'max_side_effects = "external"\none_process = true\nmax_workers = 1\n'
+            'max_side_effects = "external"\none_process = true\n'
             f'hosts = ["127.0.0.1:{granted.server_port}"]\nallow_private = ["127.0.0.1"]\nread = ["{readable}"]\n'
         )
         allowed = "".join(f'[plugin.tools.{tool}]\npermission = "allow"\n' for tool in ALLOWED)

@@ -19,6 +19,7 @@ import pytest
 from fumehood.v1 import plugin_service_pb2 as pb
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 
+from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.real_servers import node_plugin
 from tests.mcp.support import SERVERS, Caller
 from tests.mcp.web import web_server
@@ -47,12 +48,8 @@ class Poisoned:
 @pytest.fixture(scope="module")
 def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
     folder = tmp_path_factory.mktemp("poisoned")
-    granted, private = folder / "granted", folder / "private"
-    for each in (granted, private):
-        each.mkdir()
-        each.chmod(0o777)  # what is refused is refused by the sandbox, not by the mode
-    (private / "key").write_text("a key")
-    with web_server() as port:
+    with open_folders("granted", "private") as (granted, private), web_server() as port:
+        (private / "key").write_text("a key")
         aims = {
             "granted": f"{granted}/new",
             "outside": f"{private}/new",
@@ -94,8 +91,9 @@ async def outcomes(poisoned: Poisoned, plugin: str, count: int) -> list[dict[str
 
 def test_outside_the_package_reaches_all_of_it(poisoned: Poisoned) -> None:
     environment = {**os.environ, "AIMS": json.dumps(poisoned.aims)}
-    command = ["node", str(SERVERS / "poison.cjs")]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    with as_plain_user():
+        command = ["node", str(SERVERS / "poison.cjs")]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
     assert set(json.loads(done.stderr.removeprefix("intruder ")).values()) == {"done"}
     for aim in ("granted", "outside"):
         Path(poisoned.aims[aim]).unlink()
@@ -109,8 +107,9 @@ async def test_server_with_it_answers_at_level_read_and_it_reaches_nothing(
     result = await caller.call(tool, **arguments)
     assert not result.is_error, result.error
     for outcome in await outcomes(poisoned, server, 2):
-        assert set(outcome) == {"granted", "outside", "read", "dial"}
-        assert "done" not in outcome.values(), outcome
+        assert outcome.pop("granted") in {"EROFS", "ENOENT"}, "which it may read at most"
+        assert outcome.pop("dial") != "done"
+        assert outcome == {"outside": "ENOENT", "read": "ENOENT"}, "what was not granted is not there"
 
 
 async def test_at_level_write_it_reaches_the_granted_folder_and_no_more(caller: Caller, poisoned: Poisoned) -> None:

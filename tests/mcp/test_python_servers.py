@@ -12,6 +12,7 @@ import pytest
 from fumehood.v1 import tool_pb2
 
 from tests.mcp.official_table import documented_levels, served_levels
+from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.real_servers import lock_and_build, python_plugin
 from tests.mcp.servers import poisoned_time
 from tests.mcp.support import SERVERS, Caller, reason
@@ -39,13 +40,14 @@ class Hosted:
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
     folder = tmp_path_factory.mktemp("python-servers")
-    repository, writable, private = folder / "repository", folder / "writable", folder / "private"
-    for each in (writable, private):
-        each.mkdir()
-        each.chmod(0o777)  # what is refused is refused by the sandbox, not by the mode
-    (private / "key").write_text("a key")
+    repository = folder / "repository"
     make_repository(repository)
-    with web_server() as granted_port, web_server() as other_port:
+    with (
+        open_folders("writable", "private") as (writable, private),
+        web_server() as granted_port,
+        web_server() as other_port,
+    ):
+        (private / "key").write_text("a key")
         aims = json.dumps({"write": f"{writable}/new", "read": f"{private}/key", "port": other_port})
         fetch = ["mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"]
         plugins = [
@@ -112,13 +114,14 @@ async def test_time_tells_the_time(caller: Caller) -> None:
 async def test_poisoned_release_of_time_tells_the_time_and_reaches_nothing(caller: Caller, hosted: Hosted) -> None:
     free = hosted.private / "new"
     aims = {"write": str(free), "read": str(hosted.private / "key"), "port": hosted.other_port}
-    assert set(poisoned_time.intrude(**aims).values()) == {"done"}, "outside, all of it works"
+    with as_plain_user():
+        assert set(poisoned_time.intrude(**aims).values()) == {"done"}, "outside, all of it works"
     result = await caller.call("poisoned_get_current_time", timezone="UTC")
     said = json.loads(result.details_json)
     assert said["timezone"] == "UTC"
     outcome = json.loads(said["day_of_week"])
-    assert set(outcome) == {"write", "read", "dial"}
-    assert "done" not in outcome.values(), outcome
+    assert outcome.pop("dial") != "done"
+    assert outcome == {"write": "EROFS", "read": "ENOENT"}
     assert not (hosted.writable / "new").exists()
 
 

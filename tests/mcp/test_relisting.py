@@ -33,7 +33,9 @@ for line in sys.stdin:
             send(ends)
     elif method == "tools/list":
         lists += 1
-        words = [f"Listed {lists} times.", "Always says this."]
+        # Once a subscription is in force the list is looked at, here to find it as it was.
+        shown = max(lists, 2) if LISTEN == "kept" else lists
+        words = [f"Listed {shown} times.", "Always says this."]
         tools = [{"name": n, "description": d} for n, d in zip(("changes", "stays"), words)]
         send({"id": number, "result": {"tools": tools}})
     elif method == "tools/call":

@@ -77,3 +77,24 @@ def test_what_a_resumed_stream_repeats_of_another_reaches_nobody_and_its_own_its
     assert remote.read()["id"] == 102
     remote.answer(beside)
     assert remote.read()["id"] == 101
+
+
+def test_request_that_got_no_answer_keeps_others_questions_from_their_calls_only_in_its_session(
+    remote: RemoteProcess,
+) -> None:
+    remote.call(100)
+    remote.read_question()
+    remote.send(method="notifications/cancelled", params={"requestId": 100})
+    assert "error" in remote.read()
+    remote.call(101, "cut")
+    doubtful = remote.read_question()
+    assert doubtful["id"] == "ask-101"
+    assert doubtful[REQUEST_KEY] is None  # control: the server may still run the one before
+    remote.answer(doubtful)
+    assert remote.read()["id"] == 101
+    remote.end_session()
+    remote.call(102, "cut")
+    alone = remote.read_question()
+    assert (alone["id"], alone[REQUEST_KEY]) == ("ask-102", 102)
+    remote.answer(alone)
+    assert remote.read()["id"] == 102

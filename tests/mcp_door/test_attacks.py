@@ -15,7 +15,7 @@ import pytest
 from tests.callers.support import token_of
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import BOUND_S, modern, request, session, url_of
+from .support import BOUND_S, MODERN, modern, request, session, url_of
 
 CALLERS = """
 [mcp]
@@ -317,11 +317,15 @@ def test_rude_clients_leave_no_line_in_the_log(plugin_folder: Path) -> None:
         url, token = url_of(sidecar), token_of(sidecar.folder, "writer")
         for data in (b"\x16\x03\x01 nonsense\r\n\r\n", head("Upgrade: websocket", "Connection: Upgrade", token=token)):
             assert statuses(url, data) == [400]
-        with connected(url) as connection:
-            connection.sendall(head("Content-Length: 10", token=token) + b"{")
-        with connected(url) as connection:
-            connection.sendall(head("Content-Length: 10", token=token) + b"{")
-            connection.shutdown(socket.SHUT_WR)
+        for cut in (
+            head("Content-Length: 10", token=token).replace(MODERN.encode(), revision) + b"{"
+            for revision in (MODERN.encode(), b"2025-11-25")
+        ):
+            with connected(url) as connection:
+                connection.sendall(cut)
+            with connected(url) as connection:
+                connection.sendall(cut)
+                connection.shutdown(socket.SHUT_WR)
         assert request(url, body=BODY, Authorization=f"Bearer {token}", Mcp_Session_Id="no")[0] == 404
         assert request(url, body=LIST, Authorization=f"Bearer {token}", **LIST_HEADERS)[0] == 200
         sidecar.signal()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 
 from tests.mcp.official_table import documented_levels
+from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.real_servers import lock_and_build, node_plugin, python_plugin
 from tests.mcp.servers import poisoned_time
 from tests.mcp.support import SERVERS
@@ -38,15 +39,13 @@ class House:
     private: Path
 
 
-def folders(folder: Path) -> tuple[Path, Path]:
-    """The granted one and the private one: what is refused is refused by the sandbox, not by the mode."""
-    granted, private = folder / "granted", folder / "private"
-    for each in (granted, private):
-        each.mkdir()
-        each.chmod(0o777)
-    (granted / "note").write_text("a note")
-    (private / "key").write_text("a key")
-    return granted, private
+@contextmanager
+def folders() -> Iterator[tuple[Path, Path]]:
+    """The granted one and the private one."""
+    with open_folders("granted", "private") as (granted, private):
+        (granted / "note").write_text("a note")
+        (private / "key").write_text("a key")
+        yield granted, private
 
 
 def allowed(*tools: str) -> str:
@@ -63,15 +62,14 @@ async def failure(client: Client, tool: str, **arguments: Any) -> str:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Each with a package among its own that attacks when a process begins (tests/mcp/servers/poison.cjs)."""
     folder = tmp_path_factory.mktemp("node")
-    granted, private = folders(folder)
-    write = f'write = ["{granted}"]\nmax_side_effects = "write"\n'
-    grants = {
-        "filesystem": write + allowed("write_file"),
-        "everything": write,
-        "memory": write + allowed("create_entities"),
-        "sequential-thinking": 'max_side_effects = "external"\none_process = true\n',
-    }
-    with web_server() as port:
+    with folders() as (granted, private), web_server() as port:
+        write = f'write = ["{granted}"]\nmax_side_effects = "write"\n'
+        grants = {
+            "filesystem": write + allowed("write_file"),
+            "everything": write,
+            "memory": write + allowed("create_entities"),
+            "sequential-thinking": 'max_side_effects = "external"\none_process = true\n',
+        }
         reached = {"granted": f"{granted}/new", "outside": f"{private}/new", "read": f"{private}/key", "port": port}
         variables = f"AIMS = {json.dumps(json.dumps(reached))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
         plugins = []
@@ -91,8 +89,9 @@ async def test_each_for_node_answers_and_what_attacks_in_its_processes_reaches_n
         for server, (tool, arguments) in READ_CALLS.items():
             assert not (await client.call_tool(tool, arguments)).is_error, server
             for outcome in await outcomes(Poisoned(node.sidecar, {}), server, 2):
-                assert set(outcome) == {"granted", "outside", "read", "dial"}, server
-                assert "done" not in outcome.values(), (server, outcome)
+                assert outcome.pop("granted") in {"EROFS", "ENOENT"}, (server, outcome)
+                assert outcome.pop("dial") != "done", server
+                assert outcome == {"outside": "ENOENT", "read": "ENOENT"}, server
         listed = {each.name: each for each in (await client.list_tools()).tools}
         for server in READ_CALLS:
             for tool, level in documented_levels(server).items():
@@ -161,10 +160,10 @@ class PythonHouse(House):
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonHouse]:
     """Time in a release of somebody else's, git and fetch as they are."""
     folder = tmp_path_factory.mktemp("python")
-    granted, private = folders(folder)
-    for each in (granted, private):
-        make_repository(each / "repository")
     with ExitStack() as stack:
+        granted, private = stack.enter_context(folders())
+        for each in (granted, private):
+            make_repository(each / "repository")
         ports = [stack.enter_context(web_server()) for _ in range(2)]
         aims = json.dumps({"write": f"{granted}/new", "read": f"{private}/key", "port": ports[1]})
         commands: dict[str, Sequence[str]] = {
@@ -201,8 +200,8 @@ async def test_each_for_python_answers_and_reaches_what_it_was_granted_alone(pyt
         told = (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
         assert told["timezone"] == "UTC"
         outcome = json.loads(told["day_of_week"])
-        assert set(outcome) == {"write", "read", "dial"}
-        assert "done" not in outcome.values(), outcome
+        assert outcome.pop("dial") != "done"
+        assert outcome == {"write": "EROFS", "read": "ENOENT"}
         (python.granted / "repository" / "b.txt").write_text("b\n")
         assert "b.txt" in text_of(await client.call_tool("git_status", {"repo_path": mine}))
         assert not (await client.call_tool("git_add", {"repo_path": mine, "files": ["b.txt"]})).is_error
@@ -214,4 +213,5 @@ async def test_each_for_python_answers_and_reaches_what_it_was_granted_alone(pyt
 
 def test_outside_the_release_of_time_reaches_all_of_it(python: PythonHouse) -> None:
     aims = {"write": f"{python.private}/new", "read": f"{python.private}/key", "port": python.other_port}
-    assert set(poisoned_time.intrude(**aims).values()) == {"done"}
+    with as_plain_user():
+        assert set(poisoned_time.intrude(**aims).values()) == {"done"}

@@ -101,6 +101,50 @@ def test_claude_codes_servers_are_read_and_its_defaults_taken(tmp_path: Path) ->
     assert servers["streams"].unknown == ()
 
 
+def claude_json(mine: Path, other: Path, **more: Any) -> str:
+    """As `claude mcp add` writes it: without a scope to the project's table, and with `--scope user` to the top."""
+
+    def server(word: str) -> dict[str, Any]:
+        return {"type": "stdio", "command": "npx", "args": ["-y", word], "env": {}}
+
+    projects = {
+        str(mine): {"allowedTools": [], "mcpServers": {"local": server("local"), "both": server("of-the-project")}},
+        str(other): {"mcpServers": {"elsewhere": server("elsewhere")}},
+        "/without": {"mcpServers": {}},
+    }
+    return json.dumps({"numStartups": 3, "projects": projects, **more})
+
+
+def test_claude_codes_local_servers_are_the_projects_and_win_over_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    users = {name: {"command": "npx", "args": ["-y", "of-the-user"]} for name in ("both", "user")}
+    text = claude_json(mine, other, mcpServers=users)
+    by_option = read(tmp_path / ".claude.json", text, workspace=mine)
+    monkeypatch.chdir(mine)
+    by_folder = read(tmp_path / ".claude.json", text)
+    assert by_option == by_folder
+    assert (by_folder.host, by_folder.workspace, by_folder.unknown) == (Host.CLAUDE_CODE, mine, ())
+    packages = {name: server.arguments[-1] for name, server in by_name(by_folder).items()}
+    assert packages == {"both": "of-the-project", "user": "of-the-user", "local": "local"}
+    assert by_folder.other_projects == (str(other),)
+    monkeypatch.chdir(tmp_path)
+    found = read(tmp_path / ".claude.json", text)
+    assert ([*by_name(found)], found.workspace) == (["both", "user"], None)
+    assert found.other_projects == (str(mine), str(other))
+
+
+def test_claude_codes_local_servers_are_found_without_any_of_the_users(tmp_path: Path) -> None:
+    text = claude_json(tmp_path / "mine", tmp_path / "other")
+    found = read(tmp_path / ".claude.json", text, workspace=tmp_path / "mine")
+    assert [*by_name(found)] == ["local", "both"]
+    with pytest.raises(CommandError, match=f"other projects alone: {tmp_path}/mine, {tmp_path}/other$") as caught:
+        read(tmp_path / ".claude.json", text, workspace=tmp_path)
+    assert "--workspace FOLDER" in caught.value.todo
+
+
 @pytest.mark.parametrize(
     ("path", "text", "host"),
     [

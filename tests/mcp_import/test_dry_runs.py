@@ -67,6 +67,21 @@ def test_a_configuration_of_which_all_can_be_imported_is_status_0(tmp_path: Path
     assert (done.status, done.stdout) == (0, "There are no servers in it.\n")
 
 
+def test_servers_of_claude_codes_other_projects_are_named(tmp_path: Path) -> None:
+    entry = {"command": "uvx", "args": ["mcp-server-time"]}
+    folders = [str(tmp_path), *(f"/srv/project-{number}" for number in range(10))]
+    projects = {each: {"mcpServers": {"local": entry}} for each in folders}
+    (tmp_path / ".claude.json").write_text(json.dumps({"mcpServers": {"user": entry}, "projects": projects}))
+    command = ("mcp", "import", ".claude.json", "--dry-run")
+    found = fumehood(*command, "--json", folder=tmp_path).json
+    assert [each["server"] for each in found["servers"]] == ["user", "local"]
+    assert found["other_projects"] == folders[1:]
+    shown = fumehood(*command, folder=tmp_path).stderr
+    assert f"servers of {', '.join(folders[1:9])} and 2 more are not taken: --workspace FOLDER" in shown
+    there = fumehood(*command, "--json", "--workspace", "/srv/project-9", folder=tmp_path).json
+    assert there["other_projects"] == folders[:-1]
+
+
 def test_inputs_are_given_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / ".vscode").mkdir()
     (tmp_path / ".env").write_text("")

@@ -12,9 +12,9 @@ from fumehood_server.cli.mcp_import.names import secret_name
 from fumehood_server.cli.mcp_import.plugin_folder import marked
 
 from tests.cli.command import fumehood, on_terminal
-from tests.mcp_import.own_server import IMPORT, import_servers, values, write_servers
+from tests.mcp_import import servers
+from tests.mcp_import.own_server import IMPORT, import_servers, values, write_script, write_servers
 
-# No test is called `…secret_…`: its folder's name is in arguments, where that looks like an issuer's token.
 OPERATORS = "operators-own-value-99"
 DUMMY = "dummy-dummy-dummy-1"
 OTHER = "another-value-222222"
@@ -120,6 +120,42 @@ def test_a_changed_server_with_another_value_is_not_handed_the_one_that_is_kept(
     typed = (("take these changes?", "y"), ("Replace it?", "y"))
     status, text = on_terminal("mcp", "import", "mcp.json", folder=tmp_path, typed=typed)
     assert (status, values(tmp_path, "tracker")) == (0, {"TOKEN": OTHER}), text
+
+
+PASSWORD_INPUTS = [{"id": "token", "type": "promptString", "password": True}]
+ASKED = {"TOKEN": "${input:token}", "LEVEL": "low"}
+
+
+def import_asked(folder: Path, variables: dict[str, str], *more: str) -> dict[str, Any]:
+    """What becomes of a server whose value its host asks for."""
+    write_servers(folder, {"tracker": variables}, inputs=PASSWORD_INPUTS)
+    (found,) = fumehood(*IMPORT, "--from", "vscode", *more, folder=folder).json["servers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("change", ["script", "variables"])
+def test_a_changed_server_that_tells_no_value_is_not_handed_the_one_that_is_kept(tmp_path: Path, change: str) -> None:
+    file = tmp_path / ".fumehood/secrets/tracker-token"
+    assert import_asked(tmp_path, ASKED, "--input", f"token={DUMMY}")["status"] == "imported"
+    assert import_asked(tmp_path, ASKED)["status"] == "unchanged"
+    variables = ASKED if change == "script" else {**ASKED, "PYTHONPATH": "/srv"}
+    manifest = (tmp_path / "mcp/tracker/plugin.toml").read_text()
+    write_servers(tmp_path, {"tracker": variables}, inputs=PASSWORD_INPUTS)
+    if change == "script":
+        write_script(tmp_path, servers.PYTHON + "\n\nprint(end='')\nrun()\n")
+    command = ("--from", "vscode")
+    for mode in ("--yes", "--dry-run"):
+        (found,) = fumehood("mcp", "import", "mcp.json", "--json", mode, *command, folder=tmp_path).json["servers"]
+        assert problem(found) == (
+            "secret",
+            "the server has changed, and whether the value kept for TOKEN is its own isn't known",
+        )
+    assert (tmp_path / "mcp/tracker/plugin.toml").read_text() == manifest
+    (found,) = fumehood(*IMPORT, *command, "--input", f"token={OTHER}", folder=tmp_path).json["servers"]
+    assert problem(found)[1] == f"the server has changed, and {file} holds another value for TOKEN"
+    (found,) = fumehood(*IMPORT, *command, "--input", f"token={DUMMY}", folder=tmp_path).json["servers"]
+    assert (found["status"], values(tmp_path, "tracker")) == ("updated", {**variables, "TOKEN": DUMMY}), found
 
 
 def name_as_earlier(folder: Path, plugin: str, new: str, old: str) -> None:

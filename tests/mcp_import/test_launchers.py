@@ -138,6 +138,9 @@ def test_an_npm_package_is_name_and_version() -> None:
         ("COMMIT", "0123456789abcdef0123456789abcdef01234567", False),
         ("MONKEY", "capuchin", False),
         ("TOKENIZERS_PARALLELISM", "4", False),
+        ("DATA", "/srv/secret_documents", False),
+        ("DATA", "~/secret_documents", False),
+        ("TOKEN", "/srv/secret_documents", True),
     ],
 )
 def test_secrets_are_told_by_name_or_form(name: str, value: str, secret: bool) -> None:
@@ -154,6 +157,9 @@ def test_secrets_are_told_by_name_or_form(name: str, value: str, secret: bool) -
         (("--token", "--verbose"), None),
         (("/srv/data", "--level=info", "postgresql://localhost/x"), None),
         (("--local-timezone=Europe/Berlin",), None),
+        (("/srv/secret_documents", "./sk-notebooks", "../pypi-mirror-of-ours", "~/secret_documents"), None),
+        (("--folder=/srv/secret_documents", "secret_documents"), 1),
+        (("--token", "/srv/secret_documents"), 1),
     ],
 )
 def test_a_secret_among_arguments_is_found(arguments: tuple[str, ...], index: int | None) -> None:

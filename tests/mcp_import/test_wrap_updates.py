@@ -59,3 +59,16 @@ async def test_a_client_keeps_the_server_that_it_has_started(tmp_path: Path, sta
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         assert await answer(session) == "new"
+
+
+async def test_update_that_fails_leaves_what_was_installed(tmp_path: Path, state: dict[str, str]) -> None:
+    script = write_script(tmp_path)
+    assert (await started(state, script))[0] == 0
+    write_script(tmp_path, "raise SystemExit('broken')\n")
+    status, said = await started(state, script, "--update")
+    assert (status, "broken" in said) == (1, True), said
+    status, said = await started(state, script)
+    assert status == 0, said
+    write_script(tmp_path)
+    assert (await started(state, script, "--update"))[0] == 0
+    assert not [*Path(state["XDG_STATE_HOME"]).rglob("old-*")]

@@ -7,13 +7,14 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from fumehood_server.config.load import load_config
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.missing_programs import LOOK_INTERVAL_S, MissingPrograms
-from fumehood_server.plugins.store import PluginStore
+from fumehood_server.plugins.store import LiveFolders, PluginStore
 
-from .support import catalog_of, cli, configure, executable, tool_toml
+from .support import FakeDescribe, LogLines, catalog_of, cli, configure, executable, tool_toml
 
 ONE = '[[plugin]]\npath = "one"\n'
 ALL = 'max_side_effects = "write"\nread = ["data"]\nwrite = ["notes"]\n'
@@ -145,6 +146,25 @@ async def test_a_copy_that_goes_takes_its_tools_and_no_others(folder: Path) -> N
     assert reasons(catalog, "other") == []
     await catalog.reload("one")
     assert reasons(catalog, "t") == []
+
+
+async def test_a_folder_that_is_served_itself_is_no_damaged_state_dir(folder: Path) -> None:
+    executable(folder / "one", tool_toml("t"))
+    catalog = await Catalog.load(
+        load_config(configure(folder, ONE)), describe=FakeDescribe(), sources=LiveFolders(), log=LogLines()
+    )
+    tool = catalog.find("t")
+    assert tool is not None
+    assert tool.spec is not None
+    assert await catalog.verify(tool.spec) is None
+    (folder / "one/run").write_text("")
+    changed = await catalog.verify(tool.spec)
+    shutil.rmtree(folder / "one")
+    gone = await catalog.verify(tool.spec)
+    for reason in (changed, gone, *catalog.availability(tool, catalog.scan()).reasons):
+        assert reason is not None
+        assert "state_dir" not in reason.remedy
+        assert reason.message.startswith("one changed since it was read: ")
 
 
 async def test_a_missing_binary_takes_a_cli_tool_out_until_it_is_installed(

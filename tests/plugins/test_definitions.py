@@ -75,6 +75,42 @@ def test_a_schema_that_cannot_be_used_is_refused(schema: str, problem: str) -> N
     assert problem in caught.value.problem
 
 
+@pytest.mark.parametrize(
+    ("patterns", "worst"),
+    [
+        (["a", r"\pL{180}", "b"], r"\pL{180}"),
+        ([rf"^[a-z]{{{n}}}$" for n in range(1, 400)], "^[a-z]{399}$"),
+        (["(?i)[a-z]{9000}"], "(?i)[a-z]{9000}"),
+        (["[ab]{ 30000 }"], "[ab]{ 30000 }"),
+        (["(?:[ab]{200})?{200}"], "(?:[ab]{200})?{200}"),
+        (["[" + "".join(chr(0x1000 + 5 * n) for n in range(300)) + "]{100}"], "["),
+    ],
+)
+@pytest.mark.parametrize("place", ["pattern", "patternProperties", "elsewhere"])
+def test_patterns_that_take_long_to_build_are_refused_by_name_before_any_is(
+    monkeypatch: pytest.MonkeyPatch, place: str, patterns: list[str], worst: str
+) -> None:
+    def schema(*texts: str) -> str:
+        rules = {
+            "pattern": {"properties": {str(n): {"pattern": each} for n, each in enumerate(texts)}},
+            "patternProperties": {"patternProperties": {each: {} for each in texts}},
+            "elsewhere": {"$ref": "#/properties/a", "properties": {"a": {"x": [{"pattern": each} for each in texts]}}},
+        }
+        return json.dumps({"type": "object"} | rules[place])
+
+    check_schema(
+        schema(r"^\p{L}[\p{L}\p{M} '.-]*$", "^(?i:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"), arguments=True
+    )
+    check_schema(schema(*[r"\pL{20}"] * 30), arguments=True)  # each is built once
+    built: list[object] = []
+    monkeypatch.setattr("fumehood_server.model.schema.compile_schema", built.append)
+    with pytest.raises(SchemaError) as caught:
+        check_schema(schema(*patterns), arguments=True)
+    assert f'"{worst}' in caught.value.problem
+    assert "maxLength" in caught.value.hint
+    assert not built
+
+
 def test_only_arguments_must_be_an_object() -> None:
     assert check_schema('{"type": "string"}', arguments=False) == '{"type":"string"}'
     with pytest.raises(SchemaError):

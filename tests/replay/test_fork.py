@@ -18,8 +18,8 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.tool_pb2 import CallContext, ToolResult
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_evidence.bundle import verify
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import verify
 from fumehood_server.calls.forks import MAX_FORKS
 from fumehood_server.journal.keys import public_keys
 

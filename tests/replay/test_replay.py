@@ -24,9 +24,9 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.tool_pb2 import CallContext
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_evidence.bundle import policies_of
-from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.page import read
+from fumehood_evidence.verification import policies_of
+from fumehood_evidence.verification import verify as verify_bundle
 from fumehood_sdk import Plugin, pytest_plugin
 from fumehood_sdk.testing import ReplayFailed, replay
 from fumehood_server.journal import JOURNAL_NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -70,3 +71,12 @@ def test_what_is_kept_is_text() -> None:
     kept = [ROOT / name.decode() for name in listed if name]
     assert ROOT / "README.md" in kept
     assert [path for path in kept if path.is_file() and b"\0" in path.read_bytes()] == []
+
+
+def test_contributors_find_every_part_of_the_server_on_the_map_and_none_that_is_gone() -> None:
+    drawn = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\nserver/fumehood_server/ ")[2]
+    names = re.findall(r"(?<=\s)(\w+(?:/|\.py))(?=\s)", drawn.partition("\n\n")[0])
+    package = ROOT / "server/fumehood_server"
+    modules = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    assert set(names) == modules | folders

@@ -57,7 +57,6 @@ def spec_of(
         plugin_digest="sha256:0",
         policy=policy,
         program=replace(program, forks=6) if isolation is Isolation.CALL else program,
-        describes=isolation is Isolation.PROCESS,
         output_bytes=1 * MIB,
         cpu_s=cpu_s,
         log_bytes_per_second=512 * 1024,

@@ -7,7 +7,7 @@ from typing import Any
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.rpc.outcomes import MAX_DETAILS_BYTES, error_message
+from fumehood_server.rpc.result_messages import MAX_DETAILS_BYTES, error_message
 
 
 def details(**facts: Any) -> dict[str, Any]:

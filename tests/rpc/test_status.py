@@ -10,12 +10,12 @@ from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import ExecutionMode, Isolation, Permission
 from fumehood_server.rpc.journal_service import JournalService
-from fumehood_server.rpc.outcomes import SIDE_EFFECTS
+from fumehood_server.rpc.plugin_messages import STATES
 from fumehood_server.rpc.plugin_service import PluginService
-from fumehood_server.rpc.plugins import STATES
+from fumehood_server.rpc.result_messages import SIDE_EFFECTS
 from fumehood_server.rpc.status import CATEGORIES, REFUSALS
+from fumehood_server.rpc.tool_messages import EXECUTION_MODES, ISOLATIONS, PERMISSIONS
 from fumehood_server.rpc.tool_service import ToolService
-from fumehood_server.rpc.tools import EXECUTION_MODES, ISOLATIONS, PERMISSIONS
 
 
 def test_every_refusal_has_a_status() -> None:

@@ -18,7 +18,6 @@ from fumehood_sdk.wire import (
     varint,
 )
 from fumehood_sdk.wire.fields import bytes_field
-from fumehood_sdk.wire.framing import FrameReader, delimited
 from fumehood_sdk.wire.recorded_values import RecordedValue
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -355,48 +354,6 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
     assert {field.name: value for field, value in read.limits.ListFields()} == {
         names.get(name, name): value for name, value in limits.items()
     }
-
-
-@given(st.lists(st.binary(max_size=300)), st.data())
-def test_frames_are_cut_alike_however_the_bytes_arrive(messages: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(map(delimited, messages))
-    assert read_all(stream, data, cap=300) == messages
-
-
-@given(st.binary(max_size=100), st.data())
-def test_hostile_streams_end_in_frames_and_at_most_one_error(stream: bytes, data: st.DataObject) -> None:
-    try:
-        messages = read_all(stream, data, cap=50)
-    except WireError:
-        return
-    assert b"".join(map(delimited, messages)) == stream or sum(map(len, messages)) < len(stream)
-    assert all(len(message) <= 50 for message in messages)
-
-
-@given(U64)
-def test_numbers_survive(value: int) -> None:
-    encoded = varint.encode(value)
-    assert varint.decode(b"\x00" + encoded + b"\x00", 1, len(encoded) + 1) == (value, len(encoded) + 1)
-
-
-def read_all(stream: bytes, data: st.DataObject, *, cap: int) -> list[bytes]:
-    """Read a stream that arrives in pieces of every size."""
-    position = 0
-
-    def read(size: int) -> bytes:
-        nonlocal position
-        piece = stream[position : position + data.draw(st.integers(1, max(1, min(size, len(stream) - position))))]
-        position += len(piece)
-        return piece
-
-    reader = FrameReader(read, cap)
-    messages = []
-    while True:
-        message = reader.next_buffered_frame()
-        if message is not None:
-            messages.append(message)
-        elif not reader.fill_buffer():
-            return messages
 
 
 def undelimited(frame: bytes) -> bytes:

@@ -1,16 +1,21 @@
-"""Redaction of long text and of long secrets: in short steps, in order, in bounded memory."""
+"""Redaction of long text, of large frames and of long secrets: in short steps, in order, in bounded memory."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+import threading
 from types import FrameType
 
+import orjson
 import pytest
+from fumehood.v1 import plugin_pb2
 from fumehood_server.secrets import Redactor
 from fumehood_server.secrets.forms import MAX_FORM_BYTES, forms_of
 from fumehood_server.secrets.search import BEGINNING_BYTES, SEARCHED_BYTES, STEP_MATCHES
+from fumehood_server.workers.output.scrubbing import scrub_frame
+from fumehood_server.workers.wire.messages import MAX_UPDATE_DATA_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +105,60 @@ async def test_a_secret_is_learnt_beside_the_loop_and_before_it_is_handed_out() 
     assert redactor.text(KEY) == MASK
     await asyncio.gather(*(redactor.learn_beside(f"KEY_{each}", b"value number %03d" % each) for each in range(20)))
     assert redactor.text("value number 000 value number 019") == "[secret KEY_0] [secret KEY_19]"
+
+
+@pytest.mark.parametrize("earlier", ["", "an earlier value"], ids=["first value", "changed value"])
+async def test_a_secret_that_is_being_learnt_is_handed_to_nobody_before_it_is_known(earlier: str) -> None:
+    redactor = knowing(earlier) if earlier else Redactor()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_qualname == "FormSearch.__init__":
+            begun.set()
+            go_on.wait(60)
+
+    async def ask() -> str:
+        await redactor.learn_beside("KEY", KEY.encode())
+        return redactor.text(KEY)  # as of a plugin that has it now
+
+    threading.setprofile(profile)  # of threads that begin from now on
+    try:
+        first = asyncio.create_task(ask())
+        while not begun.is_set():  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(ask())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not second.done()
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type] # as it takes
+        go_on.set()
+    assert await asyncio.gather(first, second) == [MASK, MASK]
+
+
+def scrubbed(data_json: str, redactor: Redactor) -> tuple[str, int]:
+    """What is left of an update's data, and how often it was parsed."""
+    frame = plugin_pb2.PluginFrame()
+    frame.update.data_json = data_json
+    parsed = 0
+
+    def profile(_: FrameType, event: str, function: object) -> None:
+        nonlocal parsed
+        parsed += event == "c_call" and function is orjson.loads
+
+    sys.setprofile(profile)
+    try:
+        for _ in scrub_frame(frame, redactor):
+            pass
+    finally:
+        sys.setprofile(None)
+    return frame.update.data_json, parsed
+
+
+def test_data_of_an_update_is_parsed_only_where_a_secret_was_taken_out_and_never_where_it_is_too_long() -> None:
+    redactor = knowing("s3cr3t-value")
+    assert scrubbed('["s3cr3t-value"]', redactor) == (f'["{MASK}"]', 1)
+    assert scrubbed('["another"]', redactor) == ('["another"]', 0)
+    assert scrubbed("no JSON", redactor) == ("no JSON", 0)
+    long = json.dumps(["s3cr3t-value"] * MAX_UPDATE_DATA_BYTES)
+    assert scrubbed(long, redactor) == ("", 0)

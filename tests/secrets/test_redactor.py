@@ -11,9 +11,10 @@ from urllib.parse import quote
 import pytest
 from fumehood_server.secrets import Redactor
 from fumehood_server.secrets.redactor import MAX_VALUES
+from fumehood_server.token_bucket import TokenBucket
+from fumehood_server.workers.output.log_rate import LogRate
 from fumehood_server.workers.output.logs import LogSink
 from fumehood_server.workers.output.stderr import StderrLines
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ def test_a_value_is_taken_out_of_stderr_however_it_is_cut_and_where_the_line_is(
     stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     stream = b"x" * start + b"s3cr3t-value and more words\nnext\n"
     for at in range(0, len(stream), size):
-        stderr.take_output(stream[at : at + size])
+        stderr.take_lines(stream[at : at + size], 0, size)
     stderr.close()
     first, second = (line.message for line in log.last(10))
     assert not any(part in first for part in ("s3cr3t-value", "s3c", "value"))
@@ -162,3 +163,40 @@ def test_fields_that_are_no_json_without_the_value_are_left_out() -> None:
     assert [line.fields_json for line in log.last(2)] == ["", ""]
     log.write("log", "info", "a line", fields_json='{"a": 1}')
     assert log.last(1)[0].fields_json == '{"a": 1}'
+
+
+LONG_LINES = [
+    ("Authorization: Bearer {}; ", 200),
+    ("x" * (MAX_LINE_BYTES + 40) + "{}", 1),
+    ("{}" * 300, 1),
+]
+
+
+@pytest.mark.parametrize(("words", "times"), LONG_LINES, ids=["shrinks", "ends with it", "all of it"])
+@pytest.mark.parametrize("source", ["log", "stderr"])
+def test_a_long_line_shows_no_part_of_a_value_however_much_it_shrinks(source: str, words: str, times: int) -> None:
+    value = "sk-" + "".join(map(str, range(36)))
+    log = LogSink().of("p")
+    log.redactor.learn("KEY", value.encode())
+    for beyond in range(0, len(value), 7):
+        line = "-" * beyond + words.format(*[value] * 300) * times
+        if source == "log":
+            log.write("log", "info", line)
+        else:
+            stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+            stderr.take_lines(line.encode() + b"\n", 0, len(line))
+        shown = log.last(1)[0].message
+        assert value[:4] not in shown
+        assert len(shown) > 1000
+
+
+def test_a_line_that_is_short_without_its_values_is_shown_whole() -> None:
+    value = "s3cr3t-value" * 10
+    log = LogSink().of("p")
+    log.redactor.learn("KEY", value.encode())
+    line = value * (MAX_LINE_BYTES // len(value) + 1) + " end"
+    log.write("log", "info", line)
+    stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    stderr.take_lines(line.encode() + b"\n", 0, len(line))
+    for shown in log.last(2):
+        assert shown.message == line.replace(value, "[secret KEY]")

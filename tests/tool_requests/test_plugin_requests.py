@@ -159,7 +159,6 @@ def flooded(folder: Path, host: str) -> WorkerSpec:
         plugin_digest="sha256:0",
         policy=policy,
         program=built.program,
-        describes=True,
         output_bytes=1 << 20,
         max_workers=1,
         hosts=(host,),

@@ -9,9 +9,10 @@ import sys
 from types import FrameType
 
 import pytest
+from fumehood_server.token_bucket import TokenBucket
+from fumehood_server.workers.output.log_rate import LogRate
 from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, LogLine, LogSink, clean
 from fumehood_server.workers.output.stderr import LINES_AT_STOP, StderrLines, StderrReader
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from fumehood_server.workers.wire.portions import PORTION_ITEMS
 from hypothesis import given
@@ -24,7 +25,7 @@ def lines_of(data: list[bytes], *, burst: int = 1000) -> list[LogLine]:
     log = LogSink().of("p")
     stderr = StderrLines(log, "w", TokenBucket(burst=burst, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     for piece in data:
-        stderr.take_output(piece)
+        stderr.take_lines(piece, 0, len(piece))
     stderr.close()
     return list(log.last(10_000))
 

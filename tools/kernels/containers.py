@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.kernels.checkout_image import environment, packages
+from tools.kernels.checkout_image import DISTRIBUTIONS, environment, packages
 from tools.kernels.places import BUILD, ROOT, KernelsError, run
 from tools.kernels.results import backend_of
 from tools.kernels.root_image import SUITE, mirror
@@ -35,6 +35,7 @@ CONTAINER = "fumehood-tried"
 """Not the page's name, also in volumes: what is made here is removed again, and must be nobody's."""
 FOLDER = BUILD / "container-etc"
 USER = 10001
+SOURCES = (*DISTRIBUTIONS, "constraints", "examples/plugins/dice")
 PACKAGES = ("bubblewrap", "ca-certificates", "python3", "python3-venv")
 SETTINGS = (
     'ENTRYPOINT ["fumehood"]',
@@ -110,14 +111,7 @@ def lines() -> Iterator[Line]:
 
 def image_archive() -> Path:
     """The image's files, as a tar. Kept while recipe and sources stay."""
-    digest = hashlib.sha256(repr((SUITE, PACKAGES)).encode())
-    for path in sorted(
-        path
-        for name in ("evidence", "protos", "plugin_sdk", "sandbox", "server")
-        for path in (ROOT / name).rglob("*.py")
-    ):
-        digest.update(path.read_bytes())
-    archive = BUILD / f"container-{digest.hexdigest()[:12]}.tar"
+    archive = BUILD / f"container-{recipe_digest(ROOT)[:12]}.tar"
     if archive.exists():
         return archive
     print("containers: making the image: some minutes", flush=True)
@@ -145,6 +139,18 @@ def image_archive() -> Path:
     unfinished.rename(archive)
     shutil.rmtree(work)
     return archive
+
+
+def recipe_digest(checkout: Path) -> str:
+    """Of all that an image of a checkout is made from: what git knows of or may come to know of, as it lies there."""
+    command = ["git", "-C", checkout, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES]
+    listed = run(command, what="git ls-files")
+    digest = hashlib.sha256(repr((SUITE, PACKAGES)).encode())
+    for name in sorted(filter(None, listed.split("\0"))):
+        path = checkout / name
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def main() -> int:

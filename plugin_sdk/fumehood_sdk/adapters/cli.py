@@ -19,8 +19,9 @@ from fumehood_sdk.adapters.template import ArgumentError, Template, TemplateErro
 from fumehood_sdk.call import Call
 from fumehood_sdk.errors import Cancelled, PluginError, ToolError
 from fumehood_sdk.json_text import dumps
+from fumehood_sdk.runtime.hello import DEFAULT_MAX_FRAME_BYTES
 from fumehood_sdk.runtime.registered_tool import Runnable
-from fumehood_sdk.runtime.serve import DEFAULT_MAX_FRAME_BYTES, ServedPlugin, exit_process, serve_plugin
+from fumehood_sdk.runtime.serve import ServedPlugin, exit_process, serve_plugin
 from fumehood_sdk.wire import plugin_frames
 from fumehood_sdk.wire.sidecar_frames import Hello
 

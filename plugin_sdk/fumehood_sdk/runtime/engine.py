@@ -20,6 +20,7 @@ from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime import failures
 from fumehood_sdk.runtime.execute import execute_call
+from fumehood_sdk.runtime.hello import CANCEL_REASONS
 from fumehood_sdk.runtime.interrupt import interrupt_call
 from fumehood_sdk.runtime.registered_tool import RegisteredTool, Runnable
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
@@ -45,8 +46,6 @@ SHORTEST_GRACE_S = 0.02
 time, which the end of the process needs more."""
 EOF_GRACE_S = 1.0
 """From the end of stdin, when no result can be delivered any more, to the end of the process: time to clean up."""
-
-REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
 
 
 class Engine:
@@ -234,7 +233,7 @@ class Engine:
     def _handle_cancel(self, frame: sidecar_frames.Cancel) -> None:
         call = self._calls.get(frame.invocation_id)
         if call is not None:
-            self._cancel_call(call, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
+            self._cancel_call(call, CANCEL_REASONS.get(frame.reason, "unspecified"), frame.grace_s)
 
     def _cancel_call(self, call: Call, reason: str, grace_s: float) -> None:
         if call.cancel_reason is not None:

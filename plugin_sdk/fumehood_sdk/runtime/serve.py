@@ -13,16 +13,11 @@ from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime.descriptors import close_in_forks, prepare_streams, take_wire
 from fumehood_sdk.runtime.engine import Engine
 from fumehood_sdk.runtime.frame_writer import FrameWriter
+from fumehood_sdk.runtime.hello import DEFAULT_MAX_CALLS, DEFAULT_MAX_FRAME_BYTES, PROTOCOL_VERSION, SDK, read_hello
 from fumehood_sdk.runtime.registered_tool import Runnable
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
 
-PROTOCOL_VERSION = 1
-SDK = "fumehood-sdk/0.1.0"
-DEFAULT_MAX_FRAME_BYTES = 4 * 1024 * 1024
-"""Holds for `Hello` itself, and where it names none."""
-DEFAULT_MAX_CALLS = 32
-"""Where `Hello` names none."""
 SWITCH_INTERVAL_S = 0.001
 """How long a thread that computes keeps the others waiting. Python's own 5 ms would be felt by each quick call beside a
 slow one."""
@@ -74,7 +69,7 @@ def serve_plugin(load: Callable[[sidecar_frames.Hello], ServedPlugin]) -> int:
     reader = FrameReader(lambda size: os.read(fd_in, size), DEFAULT_MAX_FRAME_BYTES)
     writer = FrameWriter(fd_out, DEFAULT_MAX_FRAME_BYTES)
     try:
-        hello = _read_hello(reader)
+        hello = read_hello(reader)
         if hello is None:
             return OK
         if hello.max_frame_bytes:
@@ -100,11 +95,7 @@ def serve_plugin(load: Callable[[sidecar_frames.Hello], ServedPlugin]) -> int:
         # What was imported stays: the collector need not look at it again.
         gc.freeze()
         gc.enable()
-        writer.write_ready(
-            plugin_frames.encode_ready(
-                PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version
-            )
-        )
+        writer.write_ready(_encode_ready(served))
         wrong = engine.run()
     except (WireError, ValueError, RuntimeError) as error:
         return _fail(str(error))
@@ -141,24 +132,6 @@ def exit_process(status: int) -> None:
         except (OSError, ValueError, AttributeError):
             continue  # closed or replaced by the author's code
     os._exit(status)
-
-
-def _read_hello(reader: FrameReader) -> sidecar_frames.Hello | None:
-    """The first frame. None: the stream ended before it, as when a start was given up.
-
-    Raises:
-        WireError: it is another frame, or none.
-    """
-    while True:
-        data = reader.next_buffered_frame()
-        if data is not None:
-            frame = sidecar_frames.decode_frame(data)
-            if isinstance(frame, sidecar_frames.Hello):
-                return frame
-            if frame is not None:
-                raise WireError(f"the first frame is {type(frame).__name__}, not Hello")
-        elif not reader.fill_buffer():
-            return None
 
 
 def _fail(message: str) -> int:

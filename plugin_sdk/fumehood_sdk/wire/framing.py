@@ -13,11 +13,6 @@ _MAX_PREFIX_BYTES = 5
 """The cap on frames is a 32-bit number."""
 
 
-def delimited(message: bytes) -> bytes:
-    """Put the length before a message."""
-    return varint.encode(len(message)) + message
-
-
 class FrameReader:
     """Reads frames from a source of bytes.
 

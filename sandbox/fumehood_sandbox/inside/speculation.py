@@ -10,7 +10,11 @@ from fumehood_sandbox.kernel.constants import (
     PR_SPEC_PRCTL,
     PR_SPEC_STORE_BYPASS,
 )
-from fumehood_sandbox.kernel.libc import call, function
+from fumehood_sandbox.kernel.libc import checked, function
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MISFEATURES = (("store bypass", PR_SPEC_STORE_BYPASS), ("indirect branch", PR_SPEC_INDIRECT_BRANCH))
 
@@ -23,19 +27,24 @@ def limit_speculation(status: int) -> None:
     Raises:
         StepError: the kernel says that it can be turned off, and refuses.
     """
-    said = ", ".join(f"{name} {_turned_off(number)}" for name, number in _MISFEATURES)
+    prctl = function("prctl")
+    said = ", ".join(f"{name} {turn_off(number, prctl)}" for name, number in _MISFEATURES)
     report(status, "layer", "speculation", said)
 
 
-def _turned_off(number: int) -> str:
-    read = function("prctl")
-    state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
+def turn_off(number: int, prctl: "Callable[..., int]") -> str:
+    """Turn one of them off by prctl(2). Returns what holds then.
+
+    Raises:
+        StepError: the kernel says that it can be turned off, and refuses.
+    """
+    state = prctl(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
     if state < 0:
         return "not known to this kernel"
     if state & PR_SPEC_PRCTL and not state & PR_SPEC_FORCE_DISABLE:
-        arguments = (PR_SET_SPECULATION_CONTROL, number, PR_SPEC_FORCE_DISABLE, 0, 0)
-        call("speculation", "prctl", *arguments, what=f"turn off {number}")
-        state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
+        answer = prctl(PR_SET_SPECULATION_CONTROL, number, PR_SPEC_FORCE_DISABLE, 0, 0)
+        checked("speculation", answer, what=f"turn off {number}")
+        state = prctl(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
     if state == 0:
         return "harmless on this processor"
     if state & PR_SPEC_FORCE_DISABLE:

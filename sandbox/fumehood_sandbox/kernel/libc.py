@@ -72,7 +72,15 @@ def call(step: str, name: str, *arguments: int | bytes, what: str, path: str = "
     Raises:
         StepError: it answered with less than 0.
     """
-    answer = function(name)(*arguments)
+    return checked(step, function(name)(*arguments), what=what, path=path)
+
+
+def checked(step: str, answer: int, *, what: str, path: str = "") -> int:
+    """The answer of a function of libc, which was called just now.
+
+    Raises:
+        StepError: it is less than 0.
+    """
     if answer < 0:
         errno = _ctypes.get_errno()
         raise StepError(step, f"{what}: {os.strerror(errno)}", path, errno)

@@ -80,7 +80,7 @@ async def _attempt(
             tool,
             worker,
             progress,
-            linger_s=needs.linger_s,
+            release_s=needs.release_s,
             max_recorded_bytes=needs.records.max_value_bytes(tool),
             inputs=StepInputs(call, tool, progress, needs.inputs),
         )

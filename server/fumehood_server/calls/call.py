@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from fumehood_server.calls.cancellation import Cancellation
@@ -166,20 +167,33 @@ class Call:
 class JoinedCall(Call):
     """A request that repeats a call under way: it waits for that call's outcome, and can't end it."""
 
-    __slots__ = ("_repeats",)
+    __slots__ = ("_leave", "_repeats")
 
-    def __init__(self, request: CallRequest, other: Call, repeats: Repeats) -> None:
-        """`other` is the call that it repeats."""
-        super().__init__(request)
+    def __init__(self, request: CallRequest, other: Call, repeats: Repeats, leave: Callable[[], None]) -> None:
+        """`other` is the call that it repeats. `leave` is called once: nobody waits for this one any more."""
+        super().__init__(replace(request, arguments_json=other.request.arguments_json))  # the same, held once
+        self._leave: Callable[[], None] | None = leave
         self.updates = other.updates
         self._task = other._its_task  # noqa: SLF001 - of this class
         self._repeats = repeats
 
     async def outcome(self) -> CallOutcome:
         """See `Call`."""
-        outcome = await super().outcome()
-        await self._repeats.pace(self.request.caller, outcome)
+        try:
+            outcome = await super().outcome()
+            await self._repeats.pace(self.request.caller, outcome)
+        finally:
+            self._end_wait()
         return outcome
+
+    def abandon(self) -> None:
+        """Its stream ended: the call goes on for whoever started it."""
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if self._leave is not None:
+            self._leave()
+            self._leave = None
 
     def cancel(self, reason: CancelReason, note: str = "", by: str = "") -> None:
         """Leave the call to whoever started it."""

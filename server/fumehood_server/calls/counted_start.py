@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import NotBegunError, StandingLostError, StepFailedError
-from fumehood_server.calls.steps.approve import not_approved
+from fumehood_server.calls.steps.approval_errors import not_approved
 from fumehood_server.calls.steps.quota import exceeded_error
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError

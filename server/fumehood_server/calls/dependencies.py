@@ -57,5 +57,5 @@ class CallDependencies:
     interception: InterceptionParts
     observer: CallObserver | None
     """None: nobody asked for telemetry."""
-    linger_s: float
+    release_s: float
     """See `invoke_tool`."""

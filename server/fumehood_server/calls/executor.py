@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import Callable, Collection
 from types import TracebackType
@@ -23,7 +24,7 @@ from fumehood_server.calls.steps.ask import AskParts
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.inputs import InputParts
 from fumehood_server.calls.steps.intercept import DEFAULT_MAX_ARGUMENTS_BYTES, InterceptionParts
-from fumehood_server.calls.steps.invoke import LINGER_S
+from fumehood_server.calls.steps.invoke import RELEASE_S
 from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
@@ -59,7 +60,7 @@ class Executor:
         quotas: Quotas = NO_QUOTAS,
         approvals: Approvals | None = None,
         models: Models | None = None,
-        linger_s: float = LINGER_S,
+        release_s: float = RELEASE_S,
         journal_required: bool = True,
         configuration: Callable[[], str] = str,
         payloads: Payloads = Payloads.FULL,
@@ -80,7 +81,7 @@ class Executor:
         `observer` is told of each call that has ended. `rights` are those of callers; None: each may do everything.
         `retries` gives what the operator has of attempts. `max_arguments_bytes` bounds what hooks may make of them.
 
-        `linger_s` bounds how long a call that is ended early waits for its worker.
+        `release_s` bounds how long a call that is ended early waits for its worker.
         """
         self.max_calls_of_one = max(1, max_concurrent_calls // 2)
         """Most calls that one session should have under way, so that it leaves others a place."""
@@ -98,7 +99,7 @@ class Executor:
             checks=checks,
             turns=Turns(),
             repeats=self.repeats,
-            linger_s=linger_s,
+            release_s=release_s,
             log=get_logger(),
             lines=call_lines(),
             records=CallRecords(journal, configuration, payloads, redactor_of),
@@ -141,7 +142,8 @@ class Executor:
     def start(self, request: CallRequest) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.
 
-        A call that repeats one under way, by its id, joins it: it gets that one's outcome, and can read its updates.
+        A call that repeats one under way, by its id, joins it: it gets that one's outcome, and can read its updates. It
+        takes a place as any other does, until it has the outcome or is abandoned.
 
         Raises:
             RefusedError: it is not admitted.
@@ -150,7 +152,9 @@ class Executor:
             other = self._registry.find_call(request.call_id)
             if other is not None:
                 check_repeats(request, other.request)
-                return JoinedCall(request, other, self.repeats)
+                self._registry.take_place(request.caller)
+                give_back = functools.partial(self._registry.give_back_place, request.caller)
+                return JoinedCall(request, other, self.repeats, give_back)
         call = Call(request)
         self._registry.add_call(call)
         call.runs_in(self._tasks.create_task(self._run(call)))

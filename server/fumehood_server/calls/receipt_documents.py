@@ -21,7 +21,7 @@ class ReceiptDocuments:
 
     def of(self, receipt: Receipt, tool: RegisteredTool | None) -> tuple[str, tuple[Document, ...]]:
         """The receipt's digest; the receipt, and the policy of `tool` if that is what it carries out."""
-        # By identity, as in `rpc.outcomes`: hashing a receipt anew costs more than the rest of an event.
+        # By identity, as in `rpc.result_messages`: hashing a receipt anew costs more than the rest of an event.
         found = self._known.get(id(receipt))
         if found is not None and found[0] is receipt:
             return found[1], found[2]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from fumehood_sandbox import Receipt
@@ -17,43 +15,42 @@ from fumehood_server.calls.counted_start import commit_counted_start
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.receipt_documents import ReceiptDocuments
-from fumehood_server.calls.steps.approve import not_approved
+from fumehood_server.calls.record_events import (
+    end_event,
+    kept_of_arguments,
+    kept_of_outcome,
+    kept_of_values,
+    limit_reached,
+    unrecorded,
+)
+from fumehood_server.calls.steps.approval_errors import not_approved
 from fumehood_server.calls.steps.quota import at_the_end
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError
-from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
+from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
     CancelRequested,
-    Digested,
     Document,
     ExecuteAttempt,
-    ExecuteCancelled,
-    ExecuteEnd,
     ExecuteRetry,
     ExecuteStart,
     ExecuteValues,
     Fault,
-    LimitReached,
-    payload_of,
 )
-from fumehood_server.model.http_answers import unconfirmed
 from fumehood_server.model.journal import Journal
-from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.standing import StandingUse
 from fumehood_server.model.standing_changes import ConfirmStanding
-from fumehood_server.model.taken_values import TakenValues
-from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.secrets import Redactor
 
-_CONTEXT = tuple(each.name for each in fields(CallContext))
-_LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCELLED_TIMEOUT})
 _INLINE_CHARS = 64 * 1024
 """Of arguments or a result, up to which what is kept of them takes well under a millisecond."""
+_VALUE_CHARS = 128
+"""That a recorded value counts as beside its texts: an empty one takes over a microsecond."""
 MAX_VALUE_BYTES = 1024 * 1024
 """What a call takes from outside is kept up to this size, so that it can be replayed."""
 _Made = TypeVar("_Made")
@@ -91,9 +88,10 @@ class CallRecords:
         self._large.shutdown(wait=False)
 
     async def _made(self, size: int, make: Callable[..., _Made], *values: Any) -> _Made:  # noqa: ANN401 - as `make` has them
-        if size <= _INLINE_CHARS:
-            return make(*values)
-        return await asyncio.get_running_loop().run_in_executor(self._large, make, *values)
+        if size <= _INLINE_CHARS:  # and so without a pause, however much longer it is once it is encoded
+            return make(*values, in_thread=False)
+        made = functools.partial(make, *values, in_thread=True)
+        return await asyncio.get_running_loop().run_in_executor(self._large, made)
 
     async def find_secrets(self, progress: Progress) -> None:
         """Have the values of what the tool's plugin may read at hand, to be taken out of what is recorded."""
@@ -134,13 +132,13 @@ class CallRecords:
         request, tool = call.request, progress.tool
         policy = self._payloads if tool is None else tool.payloads
         text = progress.arguments_json or request.arguments_json
-        arguments_hash, arguments, kept = await self._made(len(text), _arguments, text, progress, policy)
+        arguments_hash, arguments, kept = await self._made(len(text), kept_of_arguments, text, progress, policy)
         about = call.about = About(
             call_id=request.call_id,
             run_id=request.context.request_id,
             tool=request.tool,
             plugin="" if tool is None else tool.plugin,
-            context=_correlation(request.context),
+            context=request.context.given(),
             charges=(*progress.charges,),
         )
         event = ExecuteStart(
@@ -245,8 +243,8 @@ class CallRecords:
         if result is None or values is None:
             return
         answers = {} if result.egress is None else result.egress.answers
-        size = sum(len(each.value_json) + len(each.error_json) for each in values.values)
-        digested, data, unseen = await self._made(size, _values, values, answers, progress.redactor)
+        size = sum(_VALUE_CHARS + len(each.name + each.value_json + each.error_json) for each in values.values)
+        digested, data, unseen = await self._made(size, kept_of_values, values, answers, progress.redactor)
         event = ExecuteValues(
             attempt=progress.attempts,
             count=len(values.values),
@@ -275,39 +273,13 @@ class CallRecords:
             receipt, documents = self._receipts.of(outcome.receipt, progress.tool)
         await self._record_values(call, progress)
         self._hooks_decided(call, progress)
-        tool, error, usage = progress.tool, outcome.error, outcome.usage
-        fault, result, kept = await self._made(size, self._kept, progress, outcome)
-        limit = None if error is None else limit_reached(error)
+        tool = progress.tool
+        policy = self._payloads if tool is None else tool.payloads
+        fault, result, kept = await self._made(size, kept_of_outcome, progress, outcome, policy)
+        limit = None if outcome.error is None else limit_reached(outcome.error)
         if limit is not None:
             self._journal.record(limit, _about(call))
-        kind = ExecuteEnd if error is None or error.code.category is not Category.CANCELLATION else ExecuteCancelled
-        event = kind(
-            error=fault,
-            outcome_unknown=error is not None and bool(error.details.get("outcome_unknown")),
-            result=result,
-            attempts=outcome.attempts,
-            updates=progress.updates,
-            worker_id=progress.worker_id,
-            receipt=receipt,
-            wall_us=0 if usage is None else round(usage.wall_s * 1e6),
-            queue_us=round((time.monotonic() - call.admitted_at) * 1e6)
-            if usage is None
-            else round(usage.queue_s * 1e6),
-            cpu_us=None if usage is None or usage.cpu_s is None else round(usage.cpu_s * 1e6),
-            peak_memory_bytes=0 if usage is None else usage.peak_memory_bytes,
-            source="" if usage is None else usage.source,
-            input_bytes=0 if usage is None else usage.input_bytes,
-            output_bytes=0 if usage is None else usage.output_bytes,
-            egress_sent_bytes=0 if usage is None else usage.egress_sent_bytes,
-            egress_received_bytes=0 if usage is None else usage.egress_received_bytes,
-            requests=0 if usage is None else usage.requests,
-            cached_call_id="" if outcome.cached is None else outcome.cached.call_id,
-            cached_age_us=None if outcome.cached is None else round(outcome.cached.age_s * 1e6),
-        )
-        if isinstance(event, ExecuteCancelled):
-            cancellation = call.cancellation
-            event.reason = "deadline" if cancellation is None else cancellation.reason.value
-            event.by = "" if cancellation is None else cancellation.by
+        event = end_event(call, progress, outcome, error=fault, result=result, receipt=receipt)
         if not outcome.attempts or (tool is not None and safe_to_repeat(tool.definition.side_effects)):
             self._journal.record(event, _about(call), kept, documents)
             return outcome
@@ -316,7 +288,7 @@ class CallRecords:
         except CallTakenError:
             raise
         except JournalUnavailableError as exc:
-            return _unrecorded(outcome, str(exc))
+            return unrecorded(outcome, str(exc))
         return outcome
 
     async def _begun(self, call: Call, progress: Progress) -> None:
@@ -326,80 +298,8 @@ class CallRecords:
             progress.charges = ()
             await self.start(call, progress)
 
-    def _kept(
-        self, progress: Progress, outcome: CallOutcome
-    ) -> tuple[Fault | None, Digested | None, tuple[bytes, ...]]:
-        """What is kept of an outcome, by the tool's policy and without secrets: its error, its result, the payload."""
-        tool, data = progress.tool, outcome_to_json(outcome)
-        policy = self._payloads if tool is None else tool.payloads
-        fault = None if outcome.error is None else Fault.of(outcome.error, policy)
-        if progress.redactor is not None:
-            data = progress.redactor.data_in_thread(data)
-            if fault is not None:
-                fault.message = progress.redactor.text(fault.message)
-        return fault, *payload_of(data, policy)
-
-
-def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Digested | None, tuple[bytes, ...]]:
-    """The hash of a call's arguments, and what is kept of them, without secrets."""
-    data = text.encode(errors="surrogatepass")
-    arguments_hash = progress.arguments_hash or hashlib.sha256(data).hexdigest()
-    if progress.redactor is not None:
-        data = progress.redactor.data_in_thread(data)
-    return arguments_hash, *payload_of(data, policy)
-
-
-def _values(
-    values: TakenValues, answers: Mapping[bytes, int], redactor: Redactor | None
-) -> tuple[Digested, bytes, int]:
-    data = values.to_json()
-    if redactor is not None:
-        data = redactor.data_in_thread(data)
-    return Digested.of(data), data, unconfirmed(values.values, answers)
-
-
-def limit_reached(error: CallError) -> LimitReached | None:
-    """The limit or the deadline that ended a call. None: none did."""
-    if error.code not in _LIMITS:
-        return None
-    details = error.details
-    value, usage = (each if isinstance(each, int | float) else None for each in map(details.get, ("value", "usage")))
-    return LimitReached(
-        limit=str(details.get("limit", "timeout_s")),
-        value=value,
-        usage=usage,
-        unit=str(details.get("unit", "")),
-        bound=str(details.get("bound", "")),
-        ended_by=str(details.get("ended_by", "")),
-    )
-
-
-def _unrecorded(outcome: CallOutcome, problem: str) -> CallOutcome:
-    error = CallError(
-        code=Code.TOOL_OUTCOME_UNKNOWN,
-        message=(
-            f"{outcome.tool[:64]} ran, and how it ended could not be recorded in time: {problem}. "
-            f'Ask GetCall for "{outcome.call_id}" once the journal can be written again.'
-        ),
-        details={"outcome_unknown": True, "reason": "journal_unavailable"},
-    )
-    return CallOutcome(
-        call_id=outcome.call_id,
-        tool=outcome.tool,
-        plugin=outcome.plugin,
-        content=(Block(text=error.message),),
-        error=error,
-        attempts=outcome.attempts,
-        usage=outcome.usage,
-        receipt=outcome.receipt,
-    )
-
 
 def _about(call: Call) -> About:
     if call.about is None:
         raise AssertionError("a call's start is recorded before the rest")
     return call.about
-
-
-def _correlation(context: CallContext) -> Mapping[str, str]:
-    return {name: value for name in _CONTEXT if (value := getattr(context, name))}

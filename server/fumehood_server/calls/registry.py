@@ -37,16 +37,28 @@ class Registry:
         if call_id in self._calls:
             text = f'a call with the id "{call_id}" is under way'
             raise RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
-        shortage = self._places.take(call.request.caller)
-        if shortage is not None:
-            raise RefusedError(_too_many(shortage, self._places.total))
+        self.take_place(call.request.caller)
         self._calls[call_id] = call
         self._idle.clear()
+
+    def take_place(self, caller: str) -> None:
+        """Take a place for a request of this caller, to be given back once.
+
+        Raises:
+            RefusedError: it has as many as it may.
+        """
+        shortage = self._places.take(caller)
+        if shortage is not None:
+            raise RefusedError(_too_many(shortage, self._places.total))
+
+    def give_back_place(self, caller: str) -> None:
+        """The request is answered, or nobody waits for it any more."""
+        self._places.give_back(caller)
 
     def remove_call(self, call: Call) -> None:
         """The call has its outcome."""
         del self._calls[call.request.call_id]
-        self._places.give_back(call.request.caller)
+        self.give_back_place(call.request.caller)
         if not self._calls:
             self._idle.set()
 

@@ -140,7 +140,7 @@ async def _take_steps(
         check_retry(call, tool, needs.journal)
     else:
         check_unchanged(tool, spec.plugin_digest, interrupted)
-    text = await ask_plugin_to_prepare(call, tool, progress, needs.pools, linger_s=needs.linger_s)
+    text = await ask_plugin_to_prepare(call, tool, progress, needs.pools, release_s=needs.release_s)
     prepared = _passed(
         await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording or tool.cache_s > 0, text=text)
     )

@@ -8,10 +8,8 @@ import functools
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
-import fumehood_server
-from fumehood_server.launches import start_off_loop
+from fumehood_server.launches import import_path, start_off_loop
 from fumehood_server.validation.documents import Document, Verdict
 from fumehood_server.validation.wire import (
     ANSWER_HEAD,
@@ -96,7 +94,7 @@ def _launch(stream: socket.socket) -> subprocess.Popen[bytes]:
     # No environment: an operator may keep secrets there. -I -S: nothing but what the sidecar itself imports from.
     # A session of its own: SIGINT from a terminal is for the sidecar, which drains.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, *_import_path()],
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *import_path()],
         stdin=stream.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -104,8 +102,3 @@ def _launch(stream: socket.socket) -> subprocess.Popen[bytes]:
         env={},
         start_new_session=True,
     )
-
-
-def _import_path() -> list[str]:
-    package = str(Path(fumehood_server.__file__).resolve().parents[1])
-    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))

@@ -147,7 +147,10 @@ def print_claims(console: Console, report: CheckReport, config: PluginConfig | N
             output.styled(_calls(tool, config), "dim"),
             output.styled(", ".join(map(_claim, tool.claims)) or "nothing"),
         )
-    output.show_rows(console, table)
+    if report.tools:
+        output.show_rows(console, table)
+    else:
+        console.print("It has no tools: its resources and prompts are read.")
     console.print()
     console.print("What a process of theirs can do at most, by level:")
     facts = output.table("", "")
@@ -164,6 +167,8 @@ _CALLS = {Permission.ALLOW: "run", Permission.REQUIRE_APPROVAL: "need an approva
 
 def _calls(tool: ToolDefinition, config: PluginConfig | None) -> str:
     """What becomes of its calls, as far as its own permission goes."""
+    if tool.schema_problem:
+        return "are refused: its schema is not taken"
     if config is not None and not config.grants.max_side_effects.allows(tool.side_effects):
         return f"are refused: max_side_effects = {config.grants.max_side_effects}"
     grant = None if config is None else config.tools.get(tool.name)

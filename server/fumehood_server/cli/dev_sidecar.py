@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
@@ -64,6 +64,10 @@ class DevGrants:
     secrets: Sequence[DevSecret] = ()
     tool_secrets: Sequence[tuple[str, tuple[str, ...]]] = ()
     """Of those, the names that each tool requires."""
+    tool_levels: Mapping[str, Level] = field(default_factory=dict)
+    """Kind `mcp`: levels that tools have in place of what their server says."""
+    one_process: bool = False
+    """Kind `mcp`: as in `[[plugin]]`."""
 
 
 class DevSidecar:
@@ -203,11 +207,15 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         f"hosts = [{', '.join(map(quoted, grants.hosts))}]",
         f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
     ]
+    if grants.one_process:
+        lines.append("one_process = true")
     secrets = dict(grants.tool_secrets)
-    for tool in dict.fromkeys((*grants.allowed_tools, *secrets)):
+    for tool in dict.fromkeys((*grants.allowed_tools, *secrets, *grants.tool_levels)):
         lines.append(f"[plugin.tools.{tool}]")
         if tool in grants.allowed_tools:
             lines.append('permission = "allow"')
+        if tool in grants.tool_levels:
+            lines.append(f'side_effects = "{grants.tool_levels[tool]}"')
         if secrets.get(tool):
             lines.append(f"secrets = [{', '.join(map(quoted, secrets[tool]))}]")
     return "\n".join(lines) + "\n"

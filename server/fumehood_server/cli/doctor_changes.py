@@ -15,7 +15,7 @@ from fumehood_server.config import PluginConfig, find_config, load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.store import folder_digest
-from fumehood_server.rpc.plugins import grants_message
+from fumehood_server.rpc.plugin_messages import grants_message
 
 _RELOAD = "`fumehood reload` takes it up"
 _RESTART = "read at start alone: a reload is refused until the sidecar has been started again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,14 +61,37 @@ def fields(schema: Schema) -> list[Parameter]:
 
 
 def _within(name: str, schema: Schema, root: Schema, depth: int = 0) -> Iterator[Parameter]:
-    """The fields of an object, or of a list's objects, whichever branch they stand in."""
-    for branch in choices(schema, root) if depth <= _MAX_FIELD_DEPTH else ():
-        for each in _properties(branch, root):
+    """The fields of an object, or of a list's objects, whichever branch or part of `allOf` they stand in."""
+    for part in _parts(schema, root) if depth <= _MAX_FIELD_DEPTH else ():
+        for each in _properties(part, root):
             yield replace(each, name=f"{name}.{each.name}")
-        if isinstance(branch.get("additionalProperties"), Mapping) and branch["additionalProperties"]:
-            yield _parameter(f"{name}.*", branch["additionalProperties"], root, required=False)
-        if isinstance(branch.get("items"), Mapping):
-            yield from _within(f"{name}[]", resolve(branch["items"], root), root, depth + 1)
+        for pattern, each in _members(part, "patternProperties"):
+            yield _parameter(f"{name}./{pattern}/", each, root, required=False)
+        if isinstance(part.get("additionalProperties"), Mapping) and part["additionalProperties"]:
+            yield _parameter(f"{name}.*", part["additionalProperties"], root, required=False)
+        for index, each in _members(part, "prefixItems"):
+            yield _parameter(f"{name}[{index}]", each, root, required=False)
+        if isinstance(part.get("items"), Mapping):
+            yield from _within(f"{name}[]", resolve(part["items"], root), root, depth + 1)
+
+
+def _parts(schema: Schema, root: Schema) -> list[Schema]:
+    """The schema and those in its `allOf`, `anyOf` and `oneOf`, and in theirs: all that may say what a value is."""
+    found = [schema]
+    for part in found:  # it grows meanwhile
+        if len(found) > _MAX_FIELDS:
+            break
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            found += (resolve(each, root) for _, each in _members(part, keyword))
+    return found
+
+
+def _members(schema: Schema, keyword: str) -> Iterable[tuple[Any, Any]]:
+    """The subschemas of a keyword that has several, each with its name or its index."""
+    value = schema.get(keyword)
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
 
 
 def _properties(schema: Schema, root: Schema) -> list[Parameter]:

@@ -54,6 +54,7 @@ from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.listeners import ReachableListenerError, check_unreachable
 from fumehood_server.config.mcp import read_mcp
+from fumehood_server.config.one_process import most_workers
 from fumehood_server.config.policy import read_rules
 from fumehood_server.config.quotas import read_quotas
 from fumehood_server.config.secrets import check_secret_links, read_secrets
@@ -331,7 +332,7 @@ def _plugin(
             engine=table.engine or "",
         ),
         build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
-        max_workers=table.max_workers,
+        max_workers=most_workers(table, key, source),
         secrets=tuple(sorted(set(table.secrets))),
         one_process=table.one_process,
         tools={

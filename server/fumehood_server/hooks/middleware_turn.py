@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import orjson
 
 from fumehood_server.hooks.loading import LoadedMiddleware
 from fumehood_server.middleware import Call, Content, Denied, Failure, Result
-from fumehood_server.model.call import Block, CallContext
+from fumehood_server.model.call import Block
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.hooks import (
     Allow,
@@ -33,7 +32,6 @@ from fumehood_server.telemetry import get_logger
 CLOSE_S = 1.0
 """For its clean-up, once its call has ended without a result."""
 _NOBODY = Caller()
-_CONTEXT = tuple(each.name for each in fields(CallContext))
 _STAGES = (Stage.BEFORE, Stage.AFTER)
 
 
@@ -168,7 +166,7 @@ def _call(call: HookedCall, arguments_json: str) -> Call:
         idempotent=call.idempotent,
         caller=call.caller.name,
         authenticated_by=call.caller.authenticated_by.value,
-        context={name: value for name in _CONTEXT if (value := getattr(call.context, name))},
+        context=call.context.given(),
         arguments_json=arguments_json,
     )
 

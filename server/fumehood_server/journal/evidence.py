@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from fumehood_evidence.bundle import Bundle, BundleEvent, Earlier, policies_of
+from fumehood_evidence.bundle import Bundle, BundleEvent, Earlier
 from fumehood_evidence.checkpoint import Checkpoint
 from fumehood_evidence.errors import NoteError
 from fumehood_evidence.merkle import consistency_proof, inclusion_proof
 from fumehood_evidence.note import Signer
+from fumehood_evidence.verification import policies_of
 
 from fumehood_server.errors import FumehoodError
 from fumehood_server.journal.encoding import decode

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from fumehood_server.model.json_depth import is_deeper
+
 LINK_TYPE = "application/vnd.modelcontextprotocol.resource-link+json"
 """Media type of a blob that is a link (content.proto)."""
 
@@ -40,7 +42,7 @@ def resource_link(data: bytes, uri: str) -> Json | None:
     icons = told.get("icons")
     if isinstance(icons, list) and (found := [icon for each in icons if (icon := _icon(each)) is not None]):
         link["icons"] = found
-    if isinstance(meta, dict) and not _is_deeper(meta, MAX_DEPTH):
+    if isinstance(meta, dict) and not is_deeper(meta, MAX_DEPTH):
         link["_meta"] = meta
     return link
 
@@ -59,15 +61,6 @@ def _icon(told: object) -> Json | None:
 
 def _said(told: Json, keys: tuple[str, ...]) -> Json:
     return {key: told[key] for key in keys if isinstance(told.get(key), str)}
-
-
-def _is_deeper(value: object, most: int) -> bool:
-    """Whether more objects and lists than this lie in each other. Looks level by level, and recurses nowhere."""
-    level = [value]
-    for _ in range(most):
-        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [child for children in nested for child in children]
-    return any(isinstance(each, dict | list) for each in level)
 
 
 __all__ = ["LINK_TYPE", "MAX_DEPTH", "resource_link"]

@@ -19,7 +19,16 @@ from typing import Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import (
+    INVALID_REQUEST,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """Of one message: above twice what a call's arguments may be set to. One that is longer is refused."""
@@ -31,16 +40,23 @@ MAX_WAITING_BYTES = 4 * 1024 * 1024
 """Likewise, of all of them."""
 
 FLUSH_TIMEOUT_S = 5.0
-"""For the client to read the rest once it has closed its end."""
+"""Once the client has closed its end: for the answers that are left to come, and then for it to read the rest."""
 
 _READ_BYTES = 64 * 1024
+
+_LISTEN = "subscriptions/listen"
+"""The request that is answered when its client has had enough, if ever."""
 
 Received = SessionMessage | Exception
 
 
 @contextlib.asynccontextmanager
 async def stdio_streams() -> AsyncIterator[tuple[MemoryObjectReceiveStream[Received], Outgoing]]:
-    """What the client sends, and what it is sent, within the block. The first ends with either of its two ends."""
+    """What the client sends, and what it is sent, within the block.
+
+    The first ends when the client reads no more, or closes its other end: once what it has asked is answered, or
+    FLUSH_TIMEOUT_S later.
+    """
     incoming, received = anyio.create_memory_object_stream[Received](0)
     handed, lines = anyio.create_memory_object_stream[bytes](0)
     outgoing = Outgoing(handed)
@@ -55,9 +71,9 @@ async def stdio_streams() -> AsyncIterator[tuple[MemoryObjectReceiveStream[Recei
 
 
 class Outgoing:
-    """The SDK's stream of messages to write, with a bound from which nothing more is to be read."""
+    """The SDK's stream of messages to write, with a bound from which nothing more is to be read, and what is asked."""
 
-    __slots__ = ("_lines", "_room", "_waiting", "_waiting_bytes")
+    __slots__ = ("_answered", "_lines", "_room", "_unanswered", "_waiting", "_waiting_bytes")
 
     def __init__(self, lines: MemoryObjectSendStream[bytes]) -> None:
         """`lines` leads to whoever writes them."""
@@ -65,6 +81,22 @@ class Outgoing:
         self._waiting = self._waiting_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._unanswered: set[RequestId] = set()
+        self._answered = asyncio.Event()
+        self._answered.set()
+
+    def expect(self, received: Received) -> None:
+        """Count what the client sends, before it is handed on: a request is to be answered, unless it is cancelled."""
+        message = received.message if isinstance(received, SessionMessage) else None
+        if isinstance(message, JSONRPCRequest) and message.method != _LISTEN:
+            self._unanswered.add(message.id)
+            self._answered.clear()
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._settle((message.params or {}).get("requestId"))
+
+    async def answered(self) -> None:
+        """Wait until every request is answered."""
+        await self._answered.wait()
 
     async def send(self, item: SessionMessage, /) -> None:
         """Have it written: returns when those before it are. Cancelling this leaves it out whole."""
@@ -74,6 +106,8 @@ class Outgoing:
             await self._lines.send(line)
         finally:
             self._count(-1, -len(line))
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._settle(item.message.id)
 
     async def room(self) -> None:
         """Wait until less waits to be written than the bound."""
@@ -90,6 +124,12 @@ class Outgoing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _settle(self, request_id: object) -> None:
+        if isinstance(request_id, int | str):
+            self._unanswered.discard(request_id)
+        if not self._unanswered:
+            self._answered.set()
 
     def _count(self, messages: int, size_bytes: int) -> None:
         self._waiting += messages
@@ -108,9 +148,13 @@ async def _read_messages(stdin: int, incoming: MemoryObjectSendStream[Received],
                 if line is None:
                     await outgoing.send(_TOO_LONG)
                 else:
-                    await incoming.send(_message(line))
+                    received = _message(line)
+                    outgoing.expect(received)
+                    await incoming.send(received)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the server has ended
                 return
+        with contextlib.suppress(TimeoutError):  # the server's end of `incoming` ends what it has begun
+            await asyncio.wait_for(outgoing.answered(), FLUSH_TIMEOUT_S)
 
 
 _TOO_LONG = SessionMessage(

@@ -11,13 +11,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
-import fumehood_server
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.config.listen import Listen
 from fumehood_server.config.mcp import McpConfig
-from fumehood_server.launches import end_off_loop, start_off_loop
+from fumehood_server.launches import end_off_loop, import_path, start_off_loop
 from fumehood_server.mcp.errors import McpMissingError
 from fumehood_server.mcp.http_settings import PATH, HttpSettings
 from fumehood_server.rpc.sockets import ListenFailedError
@@ -190,7 +188,7 @@ def _launch(settings: HttpSettings) -> subprocess.Popen[bytes]:
     # No environment: an operator may keep secrets there. -I -S: nothing but what the sidecar itself imports from.
     # A session of its own: SIGINT from a terminal is for the sidecar, which drains.
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, *_import_path()],
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *import_path()],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         cwd="/",
@@ -215,11 +213,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(END_GRACE_S)
     except subprocess.TimeoutExpired:
         _kill(process)
-
-
-def _import_path() -> list[str]:
-    package = str(Path(fumehood_server.__file__).resolve().parents[1])
-    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))
 
 
 def _settings(config: SidecarConfig, mcp: McpConfig, listen_fd: int, ready_fd: int) -> HttpSettings:

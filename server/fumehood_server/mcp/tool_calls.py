@@ -165,7 +165,7 @@ class ToolCalls:
     ) -> tool_pb2.ToolResult | InputRequiredResult:
         """Have the client asked, where its answer would count: what came of the call then, or the question.
 
-        Not about the approval `decided_id` again, of which it has said what it had to say.
+        `decided_id`: the approval that this request brings an answer about, which isn't asked about again. Empty: none.
         """
         approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
         if approval_id == decided_id or not approvals.can_be_asked(context.session.client_capabilities):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from fumehood_server.model.caller import ANONYMOUS, Caller
@@ -29,6 +29,13 @@ class CallContext:
     turn_id: str = ""
     step_name: str = ""
     caused_by: str = ""
+
+    def given(self) -> dict[str, str]:
+        """Those that aren't empty, by their names."""
+        return {name: value for name in _CONTEXT if (value := getattr(self, name))}
+
+
+_CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from fumehood_server.model.call import CallRequest
     from fumehood_server.model.events import About
@@ -52,7 +52,7 @@ class Models(Protocol):
         call: CallRequest,
         tool: RegisteredTool,
         about: About | None,
-        redact: Callable[[bytes], bytes] | None,
+        redact: Callable[[bytes], Awaitable[bytes]] | None,
     ) -> GivenInference:
         """The answer of the engine that the tool's plugin is granted, which is on record when this returns.
 

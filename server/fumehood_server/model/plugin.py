@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -116,8 +116,6 @@ class WorkerSpec:
     plugin_digest: str
     policy: Policy
     program: Program
-    describes: bool
-    """Whether definitions come from the worker's `Ready` (kinds `python` and `mcp`)."""
     output_bytes: int
     """Cap of one result in bytes."""
     cpu_s: int = 600
@@ -233,7 +231,6 @@ class RegisteredPlugin:
     reads: tuple[RegisteredTool, ...] = ()
     """Kind `mcp`: its reserved tools (`model.mcp_reading`), which are not listed."""
     limits: Limits | None = None
-    env_names: tuple[str, ...] = field(default=())
 
     @property
     def callable_tools(self) -> tuple[RegisteredTool, ...]:

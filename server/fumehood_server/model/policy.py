@@ -69,6 +69,8 @@ class Verdict:
     """Those that decided: rules by their names, else the tool's own setting or its level."""
     requirements: tuple[Requirement, ...] = ()
     """What an approval must satisfy, each of them."""
+    policy: str = field(default="", compare=False)
+    """Version of the rules, where those in force were asked."""
     matched: tuple[str, ...] = field(default=(), compare=False)
     """All rules that speak of the call, where that was asked for."""
 

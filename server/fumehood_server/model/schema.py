@@ -12,6 +12,7 @@ import orjson
 import rfc8785
 
 from fumehood_server.model.json_keys import first_duplicate
+from fumehood_server.model.pattern_cost import building_states, find_patterns
 from fumehood_server.model.schema_cost import SchemaTooLargeError, visits
 
 SCHEMA_LIMIT_BYTES = 256 * 1024
@@ -22,6 +23,9 @@ _MAX_VISITS = 10_000
 _VISITS_DEPTH = 4
 """Most subschemas that may visit one value, down to this depth. Every document has such values; deeper ones are counted
 for each call."""
+
+MAX_PATTERN_STATES = 20_000
+"""Of all patterns of a schema. Building one takes the interpreter from every other thread, for some 20 ms at most."""
 
 _MAX_WHOLE = 2**53 - 1
 _MAX_KEY_SHOWN = 64
@@ -43,6 +47,10 @@ class SchemaError(ValueError):
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
+
+
+class CostlyPatternsError(SchemaError):
+    """The patterns of a schema take longer to build than is allowed where it was to be checked."""
 
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -88,12 +96,14 @@ def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def check_schema(text: str, *, arguments: bool) -> str:
+def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_STATES) -> str:
     """Check a JSON Schema 2020-12 and return it as canonical JSON. With `arguments`, its top level must be an object.
 
-    Nothing is fetched: a reference that leads out of the schema is refused, and so is one that leads nowhere.
+    Nothing is fetched: a reference that leads out of the schema is refused, and so is one that leads nowhere. Before
+    anything is built, its patterns are held against `max_states` (`building_states`).
 
     Raises:
+        CostlyPatternsError: its patterns are over `max_states`.
         SchemaError: it can't be used.
     """
     if len(text.encode(errors="surrogatepass")) > SCHEMA_LIMIT_BYTES:
@@ -107,6 +117,10 @@ def check_schema(text: str, *, arguments: bool) -> str:
     if dialect is not None and dialect not in _DIALECTS:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
     made = canonical_json(schema)
+    _check_patterns(schema, max_states)
+    # Else each subschema visits a value once, and takes more than one character.
+    may_be_costly = len(made) > _MAX_VISITS or '"$ref"' in made or '"$dynamicRef"' in made
+    most_visits = _most_visits(schema) if may_be_costly else 0
     try:
         compile_schema(schema)
     except jsonschema_rs.ValidationError as exc:
@@ -125,9 +139,11 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {where}: {exc.message}") from exc
     except (jsonschema_rs.ReferencingError, ValueError) as exc:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
-    if len(made) > _MAX_VISITS or '"$ref"' in made or '"$dynamicRef"' in made:
-        _check_cost(schema)
-    # Else each subschema visits a value once, and takes more than one character.
+    if most_visits > _MAX_VISITS:
+        raise SchemaError(
+            f"looks more than {_MAX_VISITS} times at one value",
+            "refer to #/$defs/… or an anchor, to each from few places, and never to what refers back at the same value",
+        )
     return made
 
 
@@ -147,16 +163,23 @@ def compile_schema(schema: dict[str, Any], *, mask: str | None = None) -> jsonsc
     )
 
 
-def _check_cost(schema: dict[str, Any]) -> None:
+def _check_patterns(schema: dict[str, Any], max_states: int) -> None:
+    """Before any is built: no other thread runs while one is."""
+    states = {each: building_states(each) for each in find_patterns(schema)}
+    if sum(states.values()) > max_states:
+        worst = max(states, key=lambda each: states[each])
+        raise CostlyPatternsError(
+            f"has patterns ({len(states)}) that take more than {max_states} states together, the most of them "
+            f'"{worst[:_MAX_PATTERN_SHOWN]}"',
+            r"repeat less in them, bound the length by maxLength, not by {…}, and name fewer Unicode classes (\p{…})",
+        )
+
+
+def _most_visits(schema: dict[str, Any]) -> int:
     try:
-        most = max(visits(schema)[: _VISITS_DEPTH + 1])
+        return max(visits(schema)[: _VISITS_DEPTH + 1])
     except SchemaTooLargeError as exc:
         raise SchemaError(str(exc)) from exc
-    if most > _MAX_VISITS:
-        raise SchemaError(
-            f"looks more than {_MAX_VISITS} times at one value",
-            "refer to #/$defs/… or an anchor, to each from few places, and never to what refers back at the same value",
-        )
 
 
 def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -89,12 +89,6 @@ class Meaning:
     act: str
     """Who can do something about it, and what."""
     retry: Retry = Retry.NO
-    reserved: bool = False
-    """Whether this version sends it never."""
-
-
-def _reserved(when: str, act: str = "") -> Meaning:
-    return Meaning(when, act, reserved=True)
 
 
 MEANINGS: dict[Code, Meaning] = {

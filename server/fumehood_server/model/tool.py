@@ -107,6 +107,9 @@ class ToolDefinition:
     """Whether its plugin turns what callers send into what is validated."""
     claims: tuple[str, ...] = ()
     """Kind `mcp`: what its server says of its effects, such as "readOnlyHint: true"."""
+    schema_problem: str = field(default="", compare=False)
+    """Kind `mcp`: what of its server's schemas isn't taken. Then it is never called: no arguments fit its schema here.
+    Not compared: the wording is ours, and it may be another one's tomorrow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,6 @@ class Spending:
         if budget.max_cost is not None and usage.cost >= budget.max_cost:
             raise _used_up("max_cost", usage.cost, budget.max_cost)
 
-    def tokens_left(self) -> int | None:
-        """How many tokens may be used yet. None: any number."""
-        if self._budget.max_tokens is None:
-            return None
-        return max(self._budget.max_tokens - self.usage.input_tokens - self.usage.output_tokens, 0)
-
     def take_tool_calls(self, count: int) -> None:
         """Count calls that are about to be made.
 

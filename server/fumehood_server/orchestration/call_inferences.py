@@ -7,7 +7,7 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 
 import orjson
@@ -68,7 +68,7 @@ class CallInferences:
         call: CallRequest,
         tool: RegisteredTool,
         about: About | None,
-        redact: Callable[[bytes], bytes] | None,
+        redact: Callable[[bytes], Awaitable[bytes]] | None,
     ) -> GivenInference:
         """See `Models`."""
         name = "" if tool.spec is None else tool.spec.engine
@@ -84,7 +84,7 @@ class CallInferences:
         request = InferenceRequest(messages=_messages(asked), hints=hints)
         document = _document(asked)
         if redact is not None:
-            document = redact(document)
+            document = await redact(document)
         digested, kept = payload_of(document, tool.payloads)
         records = InferenceRecords(
             self._journal,

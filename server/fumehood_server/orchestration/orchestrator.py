@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.places import SharedPlaces
 from fumehood_server.config.engines import OrchestrationConfig
-from fumehood_server.errors import CallTakenError, JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.caller import Caller, CallerRights, recorded_name
@@ -30,6 +31,7 @@ from fumehood_server.orchestration.failures import RunFailedError, SuspendedErro
 from fumehood_server.orchestration.messages import Message
 from fumehood_server.orchestration.mode_table import MODES
 from fumehood_server.orchestration.recorded import RecordedRun, find_run
+from fumehood_server.orchestration.refusals import id_in_use, left_off, not_recorded, not_resumable, too_many_runs
 from fumehood_server.orchestration.request import Budget, SystemRequest
 from fumehood_server.orchestration.request_json import request_to_json
 from fumehood_server.orchestration.response import SystemResponse
@@ -80,6 +82,8 @@ class Orchestrator:
         self.checks = parts.checks
         """Checks what models write, for a replay as well."""
         self._runs: dict[str, RunHandle] = {}
+        self._places = SharedPlaces(0)
+        """Theirs: as many as the settings of the moment say."""
         self._sessions: dict[str, _Session] = {}
         self._tasks = asyncio.TaskGroup()
         self._is_closed = False
@@ -140,13 +144,14 @@ class Orchestrator:
         other = self._runs.get(request.request_id)
         if other is not None:
             if other.digest != digest or other.request.caller.name != request.caller.name:
-                raise _id_in_use(request.request_id)
+                raise id_in_use(request.request_id)
             return other, True
         if self._is_closed:
             raise RefusedError(Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: call another one"))
-        most = self._parts.settings().max_runs
-        if len(self._runs) >= most:
-            raise RefusedError(Refusal(RefusalReason.TOO_MANY_RUNS, f"{most} runs are under way: try again later"))
+        self._places.total = self._parts.settings().max_runs
+        shortage = self._places.take(request.caller.recorded)
+        if shortage is not None:
+            raise RefusedError(too_many_runs(shortage, self._places.total))
         handle = RunHandle(request, digest, join_only=join_only)
         self._runs[request.request_id] = handle
         handle.runs_in(self._tasks.create_task(self._run(handle, data)))
@@ -158,19 +163,20 @@ class Orchestrator:
         except RefusedError as exc:  # raised by `response`; here it would end the group
             return exc
         except JournalUnavailableError as exc:
-            return _not_recorded(exc)
+            return not_recorded(exc)
         except SuspendedError:
-            return _left_off(
+            return left_off(
                 handle, "the sidecar shuts down: send the request again, with the same request_id, and the run goes on"
             )
         except asyncio.CancelledError:  # before its first state
-            return _left_off(handle, f"the run was ended before it began: {handle.why_ended}")
+            return left_off(handle, f"the run was ended before it began: {handle.why_ended}")
         except Exception as exc:  # noqa: BLE001 - in the group it would end the other runs, and the sidecar
             get_logger().error("run_fault", request_id=handle.request.request_id, exc_info=exc)
             text = "the run failed by a fault of the sidecar, whose log has more. What it did is on record"
             return RefusedError(Refusal(RefusalReason.INTERNAL, text))
         finally:
             del self._runs[handle.request.request_id]
+            self._places.give_back(handle.request.caller.recorded)
 
     async def _respond(self, handle: RunHandle, request_json: Mapping[str, Any]) -> SystemResponse:
         """The recorded response, or that of a run which begins or goes on.
@@ -357,43 +363,15 @@ def _recorded_response(handle: RunHandle, recorded: RecordedRun, window_s: float
     """
     request_id = handle.request.request_id
     if recorded.request_hash != handle.digest or recorded_name(recorded.caller) != handle.request.caller.name:
-        raise _id_in_use(request_id)
+        raise id_in_use(request_id)
     if recorded.ended:
         if recorded.response is None:
-            raise _not_resumable(request_id, "has ended, and what it answered is not kept in the journal")
+            raise not_resumable(request_id, "has ended, and what it answered is not kept in the journal")
         return recorded.response
     if recorded.is_cut:
-        raise _not_resumable(request_id, "was interrupted, and its record is too long to go on from")
+        raise not_resumable(request_id, "was interrupted, and its record is too long to go on from")
     if STEADY_CLOCK.now_us() - recorded.started_us > window_s * 1e6:
-        raise _not_resumable(
+        raise not_resumable(
             request_id, "was interrupted so long ago that its calls might run twice ([journal] call_id_window_s)"
         )
     return None
-
-
-def _not_recorded(error: JournalUnavailableError) -> RefusedError:
-    if isinstance(error, CallTakenError):
-        text = (
-            "another sidecar of this journal carries the run out: ask that one, or again here later. Once the run has "
-            "ended it is answered from the record, and once that sidecar is dead it goes on here"
-        )
-        return RefusedError(Refusal(RefusalReason.RUN_ELSEWHERE, text))
-    text = f"the run can't be recorded: {error}. Send it again: it goes on from what is on record"
-    return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
-
-
-def _left_off(handle: RunHandle, why: str) -> RefusedError:
-    """What is told of a run that has no end on record, since the sidecar leaves or somebody has stopped it."""
-    if not handle.is_stopped:
-        return RefusedError(Refusal(RefusalReason.DRAINING, why))
-    text = f"{handle.why_ended}: send the request again, with the same request_id, and the run goes on"
-    return RefusedError(Refusal(RefusalReason.RUN_SUSPENDED, text))
-
-
-def _id_in_use(request_id: str) -> RefusedError:
-    text = f'the request_id "{request_id}" is that of another request: choose another, with something random in it'
-    return RefusedError(Refusal(RefusalReason.RUN_ID_IN_USE, text))
-
-
-def _not_resumable(request_id: str, why: str) -> RefusedError:
-    return RefusedError(Refusal(RefusalReason.RUN_NOT_RESUMABLE, f'the run "{request_id}" {why}'))

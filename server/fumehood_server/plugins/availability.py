@@ -12,6 +12,7 @@ from fumehood_server.model.capability import CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind, RegisteredTool
 from fumehood_server.model.tool import AVAILABLE, Availability, Reason
 from fumehood_server.plugins.environments.environments import Environments
+from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.manifest import MANIFEST_NAME
 from fumehood_server.plugins.registration import Registration
 from fumehood_server.secrets import SecretSource, SecretUnavailableError
@@ -76,7 +77,7 @@ class AvailabilityScan:
         if registration.damage is not None:
             return [*reasons, registration.damage]
         if not self._is_there(f"{files}/{MANIFEST_NAME}"):
-            return [*reasons, damaged_copy(name, f"{files} is gone")]
+            return [*reasons, damaged_copy(loaded, f"{files} is gone")]
         if self._environments and loaded.environment and (problem := self._environments.problem(loaded.environment)):
             reasons.append(problem)
         for program in _program_paths(registration):
@@ -140,8 +141,12 @@ class AvailabilityScan:
         return found
 
 
-def damaged_copy(plugin: str, problem: str) -> Reason:
-    """Why a plugin isn't run whose copy is not what was read."""
+def damaged_copy(loaded: LoadedPlugin, problem: str) -> Reason:
+    """Why a plugin isn't run whose copy, or for `plugin dev` whose folder, is not what was read."""
+    plugin = loaded.manifest.name
+    if loaded.files == loaded.manifest.folder.resolve():
+        message = f"{plugin} changed since it was read: {problem}"
+        return Reason("copy_damaged", message, "mend what plugin dev says of it: the next change is read at once")
     message = f"the copy that {plugin} is run from was changed: {problem}"
     return Reason("copy_damaged", message, f"look who may write to state_dir, and: fumehood plugin reload {plugin}")
 

@@ -16,6 +16,7 @@ from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
 from fumehood_server.plugins.disabled import FILE_NAME, Disabled, DisabledPlugins
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
+from fumehood_server.plugins.hashing_threads import HashingThreads
 from fumehood_server.plugins.index import RegistrationIndex
 from fumehood_server.plugins.loading import Describe, LoadedPlugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
@@ -79,6 +80,7 @@ class Catalog:
         """What was served before the last reload, by digest: calls that found their tool then may still need a worker.
         """
         self._writing = asyncio.Lock()
+        self._hashing = HashingThreads()
         self._index = RegistrationIndex()
 
     @classmethod
@@ -177,14 +179,14 @@ class Catalog:
             return Reason("plugin_changed", f"{spec.plugin} was reloaded or is gone")
         problem: Reason | None = None
         try:
-            await asyncio.to_thread(self._sources.verify, spec.plugin_digest)
+            await self._hashing.run(spec.plugin, self._sources.verify, spec.plugin_digest)
         except CopyDamagedError as exc:
-            problem = damaged_copy(spec.plugin, str(exc))
+            problem = damaged_copy(loaded, str(exc))
         now = self._index.plugin(spec.plugin)
         if current and now is not None and now.loaded is loaded and now.damage != problem:
             self._index = self._index.replaced(now, replace(now, damage=problem))
         if problem is None and loaded.environment is not None:
-            return await asyncio.to_thread(self._environments.verify, loaded.environment)
+            return await self._hashing.run(spec.plugin, self._environments.verify, loaded.environment)
         return problem
 
     async def reload(self, name: str) -> Reloaded:

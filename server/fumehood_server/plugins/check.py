@@ -27,6 +27,7 @@ from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import Describe, LoadedPlugin, load_plugin, try_start
 from fumehood_server.plugins.lock import Origin, Pinned, pin_plugins, read_lock
+from fumehood_server.plugins.mcp_readings import reading_definitions
 from fumehood_server.plugins.mcp_tools import server_advice
 from fumehood_server.plugins.refusal import PluginRefusedError
 from fumehood_server.plugins.store import temporary_store
@@ -67,6 +68,11 @@ class CheckReport:
         return self.loaded.tools if self.loaded else ()
 
     @property
+    def _asking(self) -> tuple[ToolDefinition, ...]:
+        """Its tools; of an MCP server without any, what its resources and prompts are read by."""
+        return self.tools or (reading_definitions(self.loaded.manifest) if self.loaded else ())
+
+    @property
     def definition_digests(self) -> Mapping[str, str]:
         """Digest of each definition by the tool's name."""
         return {tool.name: definition_digest(tool) for tool in self.tools}
@@ -74,12 +80,12 @@ class CheckReport:
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that its tools ask for, lowest first."""
-        return tuple(level for level in Level if any(tool.side_effects is level for tool in self.tools))
+        return tuple(level for level in Level if any(tool.side_effects is level for tool in self._asking))
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         """What its tools can't run without, each once."""
-        texts = {text for tool in self.tools for text in tool.requires}
+        texts = {text for tool in self._asking for text in tool.requires}
         return tuple(parse_capability(text) for text in sorted(texts))
 
 

@@ -9,11 +9,12 @@ from fumehood.v1 import tool_pb2
 
 from fumehood_server.errors import ConfigError, PluginInvalidError
 from fumehood_server.model.capability import CapabilityKind
+from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, check_definition
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest
-from fumehood_server.plugins.mcp_tools import with_manifest
+from fumehood_server.plugins.mcp_tools import with_manifest, without_schemas
 from fumehood_server.plugins.refusal import invalid
 
 FORK_REMEDY = (
@@ -49,19 +50,25 @@ def checked_tools(
 ) -> tuple[ToolDefinition, ...]:
     """The definitions that a plugin's code declares. A tool that names no isolation has the default of its name.
 
+    Kind `mcp`: there may be none, of a server with resources or prompts, and one whose schemas can't be taken is among
+    them with its `schema_problem`.
+
     Raises:
         PluginRefusedError: something is wrong with them.
     """
     path = manifest.folder / MANIFEST_NAME
     problems: list[ConfigError] = []
     tools: dict[str, ToolDefinition] = {}
-    if not declared:
+    if not declared and manifest.kind is not Kind.MCP:
         problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
     if len(declared) > _MAX_TOOLS:
         problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
     for message in declared[:_MAX_TOOLS]:
         raw = with_manifest(manifest, from_proto(message))
-        definition, found = check_definition(replace(raw, isolation=raw.isolation or default_isolation(raw.name)))
+        raw = replace(raw, isolation=raw.isolation or default_isolation(raw.name))
+        definition, found = check_definition(raw)
+        if found and manifest.kind is Kind.MCP:
+            definition, found = check_definition(without_schemas(raw, found))
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)
         elif definition:

@@ -59,6 +59,7 @@ class RawDefinition:
     limits: Mapping[str, int] = field(default_factory=dict)
     prepares_arguments: bool = False
     claims: tuple[str, ...] = ()
+    schema_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[F
         limits=checker.limits(raw.limits),
         prepares_arguments=raw.prepares_arguments,
         claims=checker.claims(raw.claims),
+        schema_problem=raw.schema_problem,
     )
     return (None if checker.problems else definition), tuple(checker.problems)
 
@@ -121,6 +123,7 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
         **({} if definition.idle_timeout_s is None else {"idle_timeout_s": definition.idle_timeout_s}),
         **({"prepares_arguments": True} if definition.prepares_arguments else {}),
         **({"claims": list(definition.claims)} if definition.claims else {}),
+        **({"schema_problem": definition.schema_problem} if definition.schema_problem else {}),
     }
 
 

@@ -90,6 +90,7 @@ class _DefinitionEntry(Table):
     idle_timeout_s: float | None = None
     prepares_arguments: bool = False
     claims: list[str] = Field(default=[])
+    schema_problem: str = ""
 
 
 class _ToolEntry(Table):
@@ -305,6 +306,7 @@ def _raw(entry: _DefinitionEntry) -> RawDefinition:
         idle_timeout_s=entry.idle_timeout_s,
         prepares_arguments=entry.prepares_arguments,
         claims=tuple(entry.claims),
+        schema_problem=entry.schema_problem,
         isolation=entry.isolation,
         execution_mode=entry.execution_mode,
         limits=entry.limits.model_dump(exclude_none=True),

@@ -15,6 +15,9 @@ from fumehood_server.plugins.environments.dependencies import MAX_DEPENDENCIES
 PROTOCOL_VERSIONS = (1,)
 """Versions of the plugin protocol that this sidecar speaks."""
 
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Names of variables of a program's environment."""
+
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 

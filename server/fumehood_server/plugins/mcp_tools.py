@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from fumehood_sandbox import Level
@@ -10,11 +11,15 @@ from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import Kind, ToolGrant
-from fumehood_server.model.tool import ToolDefinition
-from fumehood_server.plugins.definitions import RawDefinition
+from fumehood_server.model.text import printable
+from fumehood_server.model.tool import Isolation, ToolDefinition
+from fumehood_server.plugins.definitions import FieldProblem, RawDefinition
 from fumehood_server.plugins.manifest import Manifest
 
 _READINGS = frozenset(McpReading)
+_SCHEMAS = ("input_schema", "output_schema")
+_NOTHING_FITS = '{"not":{},"type":"object"}'
+_MAX_PROBLEM_CHARS = 400
 
 
 def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
@@ -39,6 +44,25 @@ def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
     )
 
 
+def without_schemas(raw: RawDefinition, problems: Sequence[FieldProblem]) -> RawDefinition:
+    """A definition of a server's tool whose schemas aren't taken: listed, asking for nothing, and never called.
+
+    One whose schemas have no part in `problems` stays as it is. An operator can't mend a server, whose other tools are
+    not to be lost for one.
+    """
+    found = [f"`{each.field}` {each.problem}" for each in problems if each.field in _SCHEMAS]
+    if not found:
+        return raw
+    return replace(
+        raw,
+        input_schema_json=_NOTHING_FITS,
+        output_schema_json="",
+        side_effects=Level.NONE,
+        requires=(),
+        schema_problem=printable("; ".join(found)[:_MAX_PROBLEM_CHARS]),
+    )
+
+
 def server_requires(manifest: Manifest) -> tuple[str, ...]:
     """What every tool of a server requires: the secrets that it is handed, and where it is, the way there."""
     if manifest.remote is not None:
@@ -58,6 +82,8 @@ def level_of_claims(claims: tuple[str, ...]) -> str:
 
 def server_advice(tool: ToolDefinition) -> list[str]:
     """What an operator should know of a server's tool before it is pinned: where its level may be too low or high."""
+    if tool.schema_problem:
+        return [f"it is listed as unavailable and can't be called: {tool.schema_problem}"]
     where = f"[plugin.tools.{tool.name}]"
     if "proxy" in tool.requires:  # of a server that is reached over HTTP: always external
         return []
@@ -96,6 +122,9 @@ def with_grants(
         where = f"[plugin.tools.{definition.name}]"
         problem = f"`side_effects` in {where} is not for a server with `url`, whose tools are all external"
         raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+    if plugin.one_process and (grant.isolation or definition.isolation) is Isolation.CALL:
+        problem = '`isolation = "call"` wants a process for each call, and `one_process` in [[plugin]] one for all'
+        raise PluginInvalidError(config.path or plugin.path, problem, hint="remove one of them")
     level = grant.side_effects or definition.side_effects
     hosts = plugin.grants.hosts if grant.hosts is None else grant.hosts
     usable = {

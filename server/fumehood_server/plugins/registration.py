@@ -107,7 +107,8 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     if secrets:
         tools = [replace(tool, plugin_secrets=secrets) for tool in tools]
     tools, reads = tools[: len(loaded.tools)], tools[len(loaded.tools) :]
-    serving = any(tool.spec for tool in tools)
+    of_use = tools or reads  # a server may have no tools
+    serving = any(tool.spec for tool in of_use)
     registered = RegisteredPlugin(
         name=manifest.name,
         version=manifest.version,
@@ -115,12 +116,11 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         path=plugin.path,
         digest=loaded.digest,
         state=PluginState.SERVING if serving else PluginState.UNAVAILABLE,
-        reasons=() if serving else tuple(dict.fromkeys(reason for tool in tools for reason in tool.reasons)),
+        reasons=() if serving else tuple(dict.fromkeys(reason for tool in of_use for reason in tool.reasons)),
         grants=plugin.grants,
         tools=tuple(tools),
         reads=tuple(reads),
         limits=config.limits.default,
-        env_names=tuple(name for name, _ in built.environment) if built else (),
     )
     return Registration(config=plugin, plugin=registered, loaded=loaded, built=built)
 

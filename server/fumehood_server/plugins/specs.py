@@ -183,7 +183,6 @@ class SpecMaker:
             policy=policy,
             program=program,
             isolation=isolation,
-            describes=self.manifest.kind.describes_itself,
             output_bytes=own.output_bytes,
             cpu_s=limits.cpu_s,
             log_bytes_per_second=own.log_bytes_per_second,

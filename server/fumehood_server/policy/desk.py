@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.approval_changes import Change, Decide, Expire, Request
-from fumehood_server.model.approval_events import (
-    ApprovalDecided,
-    ApprovalExpired,
-    ApprovalRequested,
-    ApprovalWithdrawn,
-)
+from fumehood_server.model.approval_events import ApprovalExpired
 from fumehood_server.model.approvals import (
     Approval,
     ApprovalRefusedError,
@@ -32,11 +27,12 @@ from fumehood_server.model.approvals import (
     Subject,
 )
 from fumehood_server.model.caller import Authentication, Caller
-from fumehood_server.model.events import About, Event, payload_of
+from fumehood_server.model.events import About, Event
 from fumehood_server.model.policy import Requirement
-from fumehood_server.model.standing import Standing, StandingTerms, binding_of
+from fumehood_server.model.standing import Standing, StandingTerms
 from fumehood_server.model.steady_clock import STEADY_CLOCK
-from fumehood_server.model.tool import Payloads
+from fumehood_server.policy.approval_documents import ID_BYTES, about_of, decided_event, new_approval, requested_event
+from fumehood_server.policy.approval_waits import ApprovalWaits
 from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings, StandingJournal
 from fumehood_server.policy.open_approvals import OpenApprovals
 from fumehood_server.policy.standing_desk import StandingDesk, granted_by
@@ -52,11 +48,13 @@ RETRY_S = 1.0
 _US = 1_000_000
 _CHANGES = 256
 _SIDECAR = Caller(name="", authenticated_by=Authentication.NONE, connection="sidecar")
-_RANDOM_BYTES = 12
 
 
 class ApprovalDesk:
-    """An async context manager; for one event loop."""
+    """Where calls ask for approvals, and where these are decided and expire, each by a change in the journal.
+
+    An async context manager, which owns the task that ends those out of time; for one event loop.
+    """
 
     def __init__(
         self, journal: ApprovalJournal, standing: StandingJournal, settings: Callable[[], DeskSettings]
@@ -64,12 +62,9 @@ class ApprovalDesk:
         """`settings` gives those in force."""
         self._journal = journal
         self.standing = StandingDesk(standing, journal)
-        self.grants = 0
         self._settings = settings
         self._open = OpenApprovals()
-        self._waiting: dict[str, set[asyncio.Future[Approval]]] = {}
-        self._alike: dict[str, set[asyncio.Future[Approval]]] = {}
-        """The same by what a standing approval for them would be bound to."""
+        self._waits = ApprovalWaits()
         self._wake = asyncio.Event()
         self._changes = asyncio.Event()
         self._seen = -1
@@ -90,6 +85,11 @@ class ApprovalDesk:
             await asyncio.wait((self._task,))
 
     # For calls.
+
+    @property
+    def grants(self) -> int:
+        """How many standing approvals it has heard of: see `decided`."""
+        return self._waits.grants
 
     async def obtain(self, asked: Asked) -> Approval:
         """The approval of a call: the one that it was given or waits for, else a new one.
@@ -131,51 +131,15 @@ class ApprovalDesk:
         return self._journal.shared and used.expires_us + self._journal.window_us > STEADY_CLOCK.now_us()
 
     async def _request(self, asked: Asked, settings: DeskSettings) -> Approval:
-        now_us = STEADY_CLOCK.now_us()
-        subject = asked.subject
-        approval = Approval(
-            approval_id=f"approval-{os.urandom(_RANDOM_BYTES).hex()}",
-            call_id=asked.call_id,
-            run_id=asked.run_id,
-            context=dict(asked.context),
-            plugin=asked.plugin,
-            side_effects=asked.side_effects,
-            state=ApprovalState.PENDING,
-            subject=subject,
-            arguments_json=asked.arguments_json,
-            asked=subject,
-            asked_json=asked.arguments_json,
-            connection=asked.connection,
-            requirements=asked.requirements,
-            requested_us=now_us,
-            expires_us=now_us + round(settings.decide_within_s * _US),
-            use_within_us=round(settings.use_within_s * _US),
-            payloads=asked.payloads.value,
-        )
-        digested, kept = payload_of(asked.arguments_json.encode(errors="surrogatepass"), asked.payloads)
-        event = ApprovalRequested(
-            approval_id=approval.approval_id,
-            digest=approval.digest,
-            arguments_hash="" if asked.payloads is Payloads.OFF else subject.arguments_sha256,
-            arguments=digested,
-            side_effects=asked.side_effects,
-            definition=subject.definition,
-            plugin=subject.plugin,
-            policy=subject.policy,
-            rules=tuple(each.rule for each in asked.requirements),
-            caller=subject.caller,
-            authenticated_by=subject.caller_authenticated_by,
-            connection=asked.connection,
-            expires_us=approval.expires_us,
-        )
-        return await self._change(Request(approval), event, _about(approval), kept)
+        approval = new_approval(asked, settings, now_us=STEADY_CLOCK.now_us())
+        event, kept = requested_event(approval, asked)
+        return await self._change(Request(approval), event, about_of(approval), kept)
 
     async def decided(self, approval: Approval, grants: int) -> Approval:
         """See `fumehood_server.model.approvals.Approvals`."""
         if approval.state is not ApprovalState.PENDING or grants != self.grants:
             return approval
-        future: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
-        with _listed(self._waiting, approval.approval_id, future), _listed(self._alike, _binding(approval), future):
+        with self._waits.future_of(approval) as future:
             current = await self._journal.find(approval.approval_id)  # decided before anybody waited here
             if current is not None:
                 self._note(current)
@@ -227,37 +191,12 @@ class ApprovalDesk:
             at_us=STEADY_CLOCK.now_us(),
             edited=edited,
             edited_json=edited_json,
-            standing_id="" if terms is None else f"standing-{os.urandom(_RANDOM_BYTES).hex()}",
+            standing_id="" if terms is None else f"standing-{os.urandom(ID_BYTES).hex()}",
         )
-        kept: tuple[bytes, ...] = ()
-        event: Event
-        if choice is Choice.WITHDRAW:
-            event = ApprovalWithdrawn(
-                approval_id=approval.approval_id,
-                by=by.name,
-                authenticated_by=by.authenticated_by.value,
-                connection=by.connection,
-                reason=reason,
-            )
-        else:
-            event = ApprovalDecided(
-                approval_id=approval.approval_id,
-                choice=choice.value,
-                digest=digest,
-                by=by.name,
-                authenticated_by=by.authenticated_by.value,
-                connection=by.connection,
-                reason=reason,
-                standing_id=decision.standing_id,
-            )
-            if edited is not None:
-                payloads = Payloads(approval.payloads)
-                event.edited_digest = edited.digest
-                event.arguments_hash = "" if payloads is Payloads.OFF else edited.arguments_sha256
-                event.arguments, kept = payload_of(edited_json.encode(errors="surrogatepass"), payloads)
+        event, kept = decided_event(approval, decision)
         change = Decide(approval.approval_id, decision, requirements)
         granted = None if terms is None else granted_by(decision, approval, terms)
-        return await self._change(change, event, _about(approval), kept, granted=granted)
+        return await self._change(change, event, about_of(approval), kept, granted=granted)
 
     async def terms(self, asked: AskedTerms, approval: Approval) -> StandingTerms:
         """The terms of a standing approval, by the settings in force. Raises TermsError."""
@@ -270,7 +209,7 @@ class ApprovalDesk:
     async def open(self, after: int, *, limit: int) -> tuple[int, Sequence[Approval]]:
         """Some of those that wait or can be used, the longest unchanged first, and the position to go on after.
 
-        None: there are no more. Raises JournalUnavailableError.
+        Empty where there are no more. Raises JournalUnavailableError.
         """
         return await self._journal.open(after, limit=limit)
 
@@ -306,18 +245,9 @@ class ApprovalDesk:
 
     def _note(self, approval: Approval) -> None:
         """Keep when it expires, and wake who waits for it or for one like it."""
-        approval_id = approval.approval_id
         if self._open.note(approval) or (self._journal.shared and approval.state.is_open):
             self._wake.set()
-        if approval.state is not ApprovalState.PENDING:
-            for each in self._waiting.get(approval_id, ()):
-                if not each.done():
-                    each.set_result(approval)
-        if any(each.standing_id for each in approval.decisions):
-            self.grants += 1
-            for each in self._alike.get(_binding(approval), ()):
-                if not each.done():
-                    each.set_result(approval)
+        self._waits.wake(approval)
         self._changes.set()
 
     async def _run(self) -> None:
@@ -378,40 +308,11 @@ class ApprovalDesk:
             if found.state.is_open and found.expires_us == due[0]:
                 event = ApprovalExpired(approval_id=approval_id, was=found.state.value)
                 try:
-                    await self._change(Expire(approval_id), event, _about(found))
+                    await self._change(Expire(approval_id), event, about_of(found))
                     continue
                 except ApprovalRefusedError:  # somebody else was quicker
                     found = await self._journal.find(approval_id) or found
             self._note(found)
-
-
-def _binding(approval: Approval) -> str:
-    return binding_of(approval.asked)
-
-
-@contextlib.contextmanager
-def _listed(
-    waiting: dict[str, set[asyncio.Future[Approval]]], key: str, future: asyncio.Future[Approval]
-) -> Iterator[None]:
-    some = waiting.setdefault(key, set())
-    some.add(future)
-    try:
-        yield
-    finally:
-        some.discard(future)
-        if not some and waiting.get(key) is some:
-            del waiting[key]
-
-
-def _about(approval: Approval) -> About:
-    return About(
-        call_id=approval.call,
-        run_id=approval.run_id,
-        tool=approval.asked.tool,
-        plugin=approval.plugin,
-        context=approval.context,
-        numbered=False,
-    )
 
 
 __all__ = ["ApprovalDesk"]

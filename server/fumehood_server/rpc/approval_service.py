@@ -52,7 +52,9 @@ class ApprovalService:
         methods = {
             "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest),
             "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
-            "DecideApproval": reader.unary(self.decide_approval, pb.DecideApprovalRequest, max_elements=MAX_ELEMENTS),
+            "DecideApproval": reader.unary(
+                self.decide_approval, pb.DecideApprovalRequest, max_elements=MAX_ELEMENTS, waits=True
+            ),
             **self._standing.methods(),
         }
         return Service(SERVICE, methods)

@@ -19,7 +19,7 @@ from fumehood_server.model.caller import MCP_CLIENT, Caller, CallerRights
 from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.status import aborting
 from fumehood_server.telemetry import get_logger
-from fumehood_server.workers.output.token_bucket import TokenBucket
+from fumehood_server.token_bucket import TokenBucket
 
 LOG_BURST = 16
 LOG_PER_SECOND = 0.1

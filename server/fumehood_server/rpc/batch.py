@@ -18,7 +18,7 @@ from fumehood_server.rpc.admission import CALL_TOOLS, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.send_queue import MAX_COMBINED_BYTES
-from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
+from fumehood_server.rpc.status import first_refusal, session_refusal
 from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
@@ -145,12 +145,7 @@ class Batch:
         server.refusals.admitted_call("CallTools", refusal, request)
         if server.metrics is not None:
             server.metrics.refusals.add(refusal.reason.value)
-        refused = pb.SessionRefusal(
-            call_id=request.call_id,
-            status_code=status_number(refusal),
-            error=refusal_error(refusal),
-            kind=pb.SESSION_REQUEST_KIND_CALL,
-        )
+        refused = session_refusal(refusal, pb.SESSION_REQUEST_KIND_CALL, request.call_id)
         self._hold(pb.BatchAnswer(index=index, refused=refused))
 
     def _hold(self, answer: pb.BatchAnswer) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from fumehood.v1 import hook_service_pb2 as pb
 from fumehood.v1 import tool_pb2
 from fumehood_sandbox import Level
 
 from fumehood_server.hooks import HookChain, Question, UnaskedError
-from fumehood_server.model.call import CallContext
 from fumehood_server.model.content_messages import fill_block, read_block
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.hooks import (
@@ -26,13 +23,12 @@ from fumehood_server.model.hooks import (
     WhenGone,
 )
 from fumehood_server.model.side_effects import SIDE_EFFECTS
-from fumehood_server.rpc.outcomes import error_message
+from fumehood_server.rpc.result_messages import error_message
 
 MAX_BLOCKS = 1_280
 """A quarter more than a tool may return."""
 MAX_ELEMENTS = 13_312
 """Fields of a long answer: as many blocks of which everything is said have 12,800."""
-_CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
 def question_message(question: Question) -> pb.InterceptResponse:
@@ -48,7 +44,7 @@ def question_message(question: Question) -> pb.InterceptResponse:
     asked.call.arguments_json = _text(question.arguments_json)
     asked.call.caller = call.caller.name
     asked.call.authenticated_by = call.caller.authenticated_by.value
-    asked.call.context.CopyFrom(tool_pb2.CallContext(**{name: getattr(call.context, name) for name in _CONTEXT}))
+    asked.call.context.CopyFrom(tool_pb2.CallContext(**call.context.given()))
     result = question.result
     if result is not None:
         into = asked.result

@@ -9,24 +9,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
 from fumehood.v1 import journal_service_pb2 as pb
 
-import fumehood_server
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader
+from fumehood_server.launches import import_path
 from fumehood_server.orchestration.replaying import replay_run
 from fumehood_server.replay.process import END_FRAME, frame, sent_config
 from fumehood_server.replay.record import ReplayableCall, RunPages
 from fumehood_server.rpc.journal_requests import invalid
-from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.recorded_calls import STATES
+from fumehood_server.rpc.result_messages import ResultWriter
 
 MAX_RUN_BYTES = 256
 END_S = 30.0
@@ -236,7 +235,7 @@ def _recorded(call: ReplayableCall, results: ResultWriter) -> pb.ReplayedCall:
 def _launch(stream: socket.socket, lifeline: int) -> subprocess.Popen[bytes]:
     # Not by the loop: see `journal_verifying`.
     return subprocess.Popen(
-        [sys.executable, "-I", "-c", _PROGRAM, str(lifeline), *_import_path()],
+        [sys.executable, "-I", "-c", _PROGRAM, str(lifeline), *import_path()],
         stdin=stream.fileno(),
         stdout=stream.fileno(),
         stderr=subprocess.DEVNULL,
@@ -259,8 +258,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _process_died() -> RefusedError:
     text = "the process that ran the calls again has ended before it was done: try again"
     return RefusedError(Refusal(RefusalReason.REPLAY_FAILED, text))
-
-
-def _import_path() -> list[str]:
-    package = str(Path(fumehood_server.__file__).resolve().parents[1])
-    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))

@@ -74,7 +74,7 @@ class JournalService:
             "WatchEvents": reader.streaming(self.watch_events, pb.WatchEventsRequest),
             "VerifyJournal": reader.streaming(self.verify_journal, pb.VerifyJournalRequest),
             "ReplayRun": reader.streaming(self.replay_run, pb.ReplayRunRequest),
-            "ForkRun": reader.unary(self.fork_run, pb.ForkRunRequest),
+            "ForkRun": reader.unary(self.fork_run, pb.ForkRunRequest, waits=True),
         }
         return Service(SERVICE, methods)
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,10 +15,10 @@ from fumehood.v1 import journal_service_pb2 as pb
 from fumehood_evidence.errors import NoteError
 from fumehood_evidence.note import Verifier
 
-import fumehood_server
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.keys import JournalKeyError
 from fumehood_server.journal.reads import JournalReads
+from fumehood_server.launches import import_path
 from fumehood_server.rpc.journal_requests import MAX_NAMES, invalid
 from fumehood_server.secrets import SecretUnavailableError
 
@@ -84,7 +83,7 @@ def _launch(stream: socket.socket, environment: Mapping[str, str]) -> subprocess
     # Not by the loop, which forks by itself: gRPC does not support that, and Popen takes vfork(2). The environment is
     # what the journal takes: an operator may keep secrets there.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, *_import_path()],
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *import_path()],
         stdin=stream.fileno(),
         stdout=stream.fileno(),
         stderr=subprocess.DEVNULL,
@@ -115,8 +114,3 @@ def _verdict(said: Mapping[str, Any]) -> pb.VerifyVerdict:
 
 def _unavailable(problem: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, f"the journal can't be read: {problem}"))
-
-
-def _import_path() -> list[str]:
-    package = str(Path(fumehood_server.__file__).resolve().parents[1])
-    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))

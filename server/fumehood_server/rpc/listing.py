@@ -16,7 +16,7 @@ from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.tool_filter import ToolFilter, check_names
 from fumehood_server.rpc.tool_formats import is_known, tool_json
-from fumehood_server.rpc.tools import availability_message
+from fumehood_server.rpc.tool_messages import availability_message
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext

@@ -16,7 +16,7 @@ from fumehood.v1 import tool_pb2
 from fumehood_server.model.call import Block, CallError, CallOutcome
 from fumehood_server.model.content_messages import fill_block
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.rpc.outcomes import ResultWriter
+from fumehood_server.rpc.result_messages import ResultWriter
 
 _Document = Mapping[str, Any]
 _Response = TypeVar(

@@ -19,7 +19,7 @@ from fumehood_server.rpc import mcp_messages
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.reading import Service
-from fumehood_server.rpc.tools import availability_message
+from fumehood_server.rpc.tool_messages import availability_message
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallOutcome

@@ -68,9 +68,5 @@ async def _send(
         async for message in messages:
             await turn()
             who.still()
-            size = len(message) + STREAM_BYTES
-            unread.add(caller, size)
-            try:
+            with unread.held(caller, len(message) + STREAM_BYTES):
                 await context.write(message)
-            finally:
-                unread.remove(caller, size)

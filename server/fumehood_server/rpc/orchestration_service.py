@@ -54,10 +54,10 @@ class OrchestrationService:
         """The service, with what its requests may hold."""
         reader = self._server.reader
         methods = {
-            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS),
+            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS, waits=True),
             "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest, max_elements=MAX_ELEMENTS),
-            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_elements=MAX_ELEMENTS),
-            "CancelRun": reader.unary(self.cancel_run, pb.CancelRunRequest),
+            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_elements=MAX_ELEMENTS, waits=True),
+            "CancelRun": reader.unary(self.cancel_run, pb.CancelRunRequest, waits=True),
         }
         return Service(SERVICE, methods)
 

@@ -17,7 +17,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.plugins.disabled import Disabled
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
+from fumehood_server.rpc.plugin_messages import log_line, plugin_detail, plugin_summary
 from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.stream_slots import StreamSlots
 
@@ -43,7 +43,9 @@ MAX_REASON_BYTES = 1024
 """Of why a plugin is disabled: each caller of its tools is told."""
 
 MAX_RELOADS = 16
-"""Of the configuration, at a time. They run one after the other, and each reads the file."""
+"""Of the configuration, at a time, and of plugins. They run one after the other, and each reads files."""
+MAX_RELOADS_OF_CONNECTION = 4
+"""Of plugins: an operator's reload of the configuration has its turn after those that came before it."""
 
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
@@ -57,6 +59,7 @@ class PluginService:
         self._server = server
         self._on_change = on_change
         self._tails: dict[str, StreamSlots] = {}
+        self._reloads = StreamSlots("reloads of plugins", total=MAX_RELOADS, connection=MAX_RELOADS_OF_CONNECTION)
         self._config_reloads = StreamSlots("reloads of the configuration", total=MAX_RELOADS, connection=MAX_RELOADS)
 
     def service(self) -> Service:
@@ -65,9 +68,9 @@ class PluginService:
         methods = {
             "ListPlugins": reader.unary(self.list_plugins, pb.ListPluginsRequest),
             "GetPlugin": reader.unary(self.get_plugin, pb.GetPluginRequest),
-            "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest),
-            "DisablePlugin": reader.unary(self.disable_plugin, pb.DisablePluginRequest),
-            "EnablePlugin": reader.unary(self.enable_plugin, pb.EnablePluginRequest),
+            "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest, waits=True),
+            "DisablePlugin": reader.unary(self.disable_plugin, pb.DisablePluginRequest, waits=True),
+            "EnablePlugin": reader.unary(self.enable_plugin, pb.EnablePluginRequest, waits=True),
             "ReloadConfig": reader.unary(self.reload_config, pb.ReloadConfigRequest),
             "CompareConfig": reader.unary(self.compare_config, pb.CompareConfigRequest),
             "TailPluginLogs": reader.streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
@@ -88,14 +91,15 @@ class PluginService:
         plugin = self._find(request.name)
         return pb.GetPluginResponse(plugin=plugin_detail(self._server, plugin, scan)).SerializeToString()
 
-    async def reload_plugin(self, request: pb.ReloadPluginRequest, _context: _Context[pb.ReloadPluginRequest]) -> bytes:
+    async def reload_plugin(self, request: pb.ReloadPluginRequest, context: _Context[pb.ReloadPluginRequest]) -> bytes:
         """Read a plugin again."""
         server = self._server
-        try:
-            reloaded = await server.catalog.reload(_required(request.name))
-            await server.pools.retire(reloaded.unused)
-        except ConfigError as exc:
-            raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, str(exc))) from None
+        with self._reloads.take(context.peer()):
+            try:
+                reloaded = await server.catalog.reload(_required(request.name))
+                await server.pools.retire(reloaded.unused)
+            except ConfigError as exc:
+                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, str(exc))) from None
         self._on_change()
         scan = server.catalog.scan()
         plugin = self._find(reloaded.plugin.name)

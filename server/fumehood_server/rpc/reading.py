@@ -19,9 +19,13 @@ from fumehood_server.rpc.pacing import Pacer
 from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
+from fumehood_server.rpc.waiting import WaitingRequests
 
 MAX_ARRIVING = 256
 """Requests that are read at a time. One that came with its bytes is read within some milliseconds."""
+
+MAX_WAITING = 256
+"""Requests of all methods that wait and are no call, at a time: as many as there are calls by default."""
 
 _NO_REQUEST = Refusal(RefusalReason.REQUEST_INVALID, "the stream ended without a request")
 
@@ -76,7 +80,7 @@ class Requests(Generic[_Message]):
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_within_s")
+    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s")
 
     def __init__(
         self, unread: UnreadAnswers, *, max_arriving: int = MAX_ARRIVING, within_s: float | None = None
@@ -89,6 +93,7 @@ class RequestReader:
         self._max_arriving = max_arriving
         self._within_s = within_s
         self._turns = Pacer(1)
+        self._waiting = WaitingRequests(MAX_WAITING)
         self._arriving: dict[asyncio.Task[Any], None] = {}
         """The handlers that read. One that is told to give up is taken out first."""
 
@@ -103,14 +108,22 @@ class RequestReader:
         *,
         max_elements: int = MAX_ELEMENTS,
         max_bytes: int | None = None,
+        waits: bool = False,
     ) -> Method:
-        """A method of one request and one answer. For the bounds see `RequestParser`."""
+        """A method of one request and one answer. For the bounds see `RequestParser`.
+
+        `waits`: it may wait for other work, takes no call's place, and so takes one of those that such requests have.
+        """
         parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
 
         async def answering(request: object, context: _Context) -> bytes:
             return self._count(await method(request, context), context)
 
-        return Method(grpc.stream_unary_rpc_method_handler(self._reading(answering, parser)))
+        async def waiting(request: object, context: _Context) -> bytes:
+            with self._waiting.take(context.peer()):
+                return await answering(request, context)
+
+        return Method(grpc.stream_unary_rpc_method_handler(self._reading(waiting if waits else answering, parser)))
 
     def streaming(
         self,

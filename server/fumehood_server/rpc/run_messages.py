@@ -17,7 +17,7 @@ from fumehood_server.orchestration.happenings import (
 )
 from fumehood_server.orchestration.lifecycle import Transition
 from fumehood_server.orchestration.response import SystemResponse, TokenUsage
-from fumehood_server.rpc.outcomes import error_message, update_message
+from fumehood_server.rpc.result_messages import error_message, update_message
 
 
 def response_message(response: SystemResponse) -> pb.SystemResponse:

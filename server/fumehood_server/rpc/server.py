@@ -25,8 +25,8 @@ from fumehood_server.rpc.journal_service import JournalService
 from fumehood_server.rpc.mcp_service import McpService
 from fumehood_server.rpc.observed import ObservedHandlers
 from fumehood_server.rpc.orchestration_service import OrchestrationService
+from fumehood_server.rpc.plugin_messages import live_state
 from fumehood_server.rpc.plugin_service import PluginService
-from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.reflection import reflection_services
 from fumehood_server.rpc.server_context import ServerContext

@@ -20,12 +20,12 @@ from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.policy import ApprovalDesk
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.drain import Drain
-from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, Pacer
 from fumehood_server.rpc.reading import RequestReader
 from fumehood_server.rpc.refusals import RefusalRecords
+from fumehood_server.rpc.result_messages import ResultWriter
 from fumehood_server.rpc.stream_slots import StreamSlots
-from fumehood_server.rpc.tools import ToolWriter
+from fumehood_server.rpc.tool_messages import ToolWriter
 from fumehood_server.rpc.unread import UnreadAnswers
 from fumehood_server.telemetry import SidecarMetrics
 from fumehood_server.workers.output.logs import LogSink

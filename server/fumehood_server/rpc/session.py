@@ -10,14 +10,14 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call, Entry, UpdateReader
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallApproval, CallQuestion, CallRetry
+from fumehood_server.model.call import CallQuestion
 from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.outcomes import approval_awaited, question_message, retry_message, update_message
 from fumehood_server.rpc.reading import Requests
+from fumehood_server.rpc.result_messages import entry_fields
 from fumehood_server.rpc.send_queue import SendQueue
-from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
+from fumehood_server.rpc.status import first_refusal, session_refusal
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -243,7 +243,7 @@ class Session:
             reader.close()
 
     def _queue_update(self, call: Call, entry: Entry) -> None:
-        response = _update(call.request.call_id, entry)
+        response = pb.SessionResponse(**entry_fields(call.request.call_id, entry))
         if isinstance(entry, CallQuestion):  # which is not dropped: somebody waits for its answer
             self._queue.put_answer(response)
         else:
@@ -257,10 +257,7 @@ class Session:
     ) -> None:
         if self._server.metrics is not None:
             self._server.metrics.refusals.add(refusal.reason.value)
-        refused = pb.SessionRefusal(
-            call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal), kind=kind
-        )
-        self._send(pb.SessionResponse(refused=refused))
+        self._send(pb.SessionResponse(refused=session_refusal(refusal, kind, call_id)))
 
     def _send(self, response: pb.SessionResponse) -> None:
         self._queue.put_answer(response)
@@ -269,13 +266,3 @@ class Session:
     def _wake_writer(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-
-
-def _update(call_id: str, entry: Entry) -> pb.SessionResponse:
-    if isinstance(entry, CallRetry):
-        return pb.SessionResponse(retry=retry_message(call_id, entry))
-    if isinstance(entry, CallApproval):
-        return pb.SessionResponse(approval=approval_awaited(call_id, entry))
-    if isinstance(entry, CallQuestion):
-        return pb.SessionResponse(question=question_message(call_id, entry))
-    return pb.SessionResponse(update=update_message(call_id, entry))

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import grpc
 import orjson
 from fumehood.v1 import error_pb2
+from fumehood.v1 import tool_service_pb2 as pb
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.code_pb2 import Code as RpcCode
 from google.rpc.error_details_pb2 import ErrorInfo
@@ -23,6 +24,8 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 DOMAIN = "fumehood"
 """`domain` of every `google.rpc.ErrorInfo` (AIP-193)."""
+_MAX_CALL_ID_CHARS = 128
+"""As long as one may be that is admitted: what a refused request says instead may be of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +134,18 @@ async def _abort(context: _Context, refusal: Refusal) -> NoReturn:
     raise AssertionError("abort raises")
 
 
-def status_number(refusal: Refusal) -> int:
-    """The number of the gRPC code of `refusal`."""
-    number: int = REFUSALS[refusal.reason].code.value[0]
-    return number
-
-
-def refusal_error(refusal: Refusal) -> error_pb2.SystemError:
-    """The refusal as an error, for streams that go on after it."""
+def session_refusal(refusal: Refusal, kind: pb.SessionRequestKind.ValueType, call_id: str) -> pb.SessionRefusal:
+    """The refusal of one of many requests, whose stream goes on. `call_id`: as the caller gave it, however long."""
     row = REFUSALS[refusal.reason]
-    return error_pb2.SystemError(
+    error = error_pb2.SystemError(
         code=refusal.reason,
         category=CATEGORIES[row.category],
         retryable=row.retryable,
         message=refusal.message,
         details_json=orjson.dumps(dict(refusal.metadata)).decode() if refusal.metadata else "",
     )
+    status_code: int = row.code.value[0]
+    return pb.SessionRefusal(call_id=call_id[:_MAX_CALL_ID_CHARS], status_code=status_code, error=error, kind=kind)
 
 
 def first_refusal(group: ExceptionGroup[RefusedError]) -> Refusal:

@@ -9,11 +9,10 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import JoinedCall
-from fumehood_server.calls.updates import Entry
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallApproval, CallOutcome, CallQuestion, CallRequest, CallRetry
+from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.outcomes import approval_awaited, question_message, retry_message, update_message
+from fumehood_server.rpc.result_messages import entry_fields
 from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ async def stream_call(
                     while updates.ready:
                         await server.pacer.turn()
                         if updates.ready:  # a question that was answered meanwhile is told to nobody
-                            await context.write(_event(request.call_id, updates.take()).SerializeToString())
+                            response = pb.StreamToolResponse(**entry_fields(request.call_id, updates.take()))
+                            await context.write(response.SerializeToString())
                     if not end.done():
                         wake.clear()
                         await wake.wait()
@@ -76,25 +76,11 @@ async def stream_call(
         call.abandon()
 
 
-def _event(call_id: str, update: Entry) -> pb.StreamToolResponse:
-    if isinstance(update, CallRetry):
-        return pb.StreamToolResponse(retry=retry_message(call_id, update))
-    if isinstance(update, CallApproval):
-        return pb.StreamToolResponse(approval=approval_awaited(call_id, update))
-    if isinstance(update, CallQuestion):
-        return pb.StreamToolResponse(question=question_message(call_id, update))
-    return pb.StreamToolResponse(update=update_message(call_id, update))
-
-
 async def _write_finished(
     server: ServerContext, outcome: CallOutcome, context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes]
 ) -> None:
     response = pb.StreamToolResponse()
     server.results.fill(response.finished, outcome)
-    answer, caller = response.SerializeToString(), context.peer()
-    size = len(answer) + STREAM_BYTES
-    server.unread.add(caller, size)
-    try:
+    answer = response.SerializeToString()
+    with server.unread.held(context.peer(), len(answer) + STREAM_BYTES):
         await context.write(answer)
-    finally:
-        server.unread.remove(caller, size)

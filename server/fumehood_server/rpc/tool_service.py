@@ -34,7 +34,7 @@ class ToolService:
     """The methods. Each returns a serialised message, or raises RefusedError."""
 
     def __init__(self, server: ServerContext) -> None:
-        """Serve these server."""
+        """`server`: the parts that its methods call."""
         self._server = server
 
     def service(self) -> Service:
@@ -50,9 +50,11 @@ class ToolService:
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
             "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_elements=MAX_BATCH_ELEMENTS),
             "Session": reader.duplex(self.session, pb.SessionRequest, max_elements=MAX_MESSAGE_ELEMENTS),
-            "GetCall": reader.unary(self.get_call, pb.GetCallRequest),
-            "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS),
-            "AnswerQuestion": reader.unary(self.answer_question, pb.AnswerQuestionRequest),
+            "GetCall": reader.unary(self.get_call, pb.GetCallRequest, waits=True),
+            "ResolveCall": reader.unary(
+                self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS, waits=True
+            ),
+            "AnswerQuestion": reader.unary(self.answer_question, pb.AnswerQuestionRequest, waits=True),
             "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
         }
         return Service(SERVICE, methods)

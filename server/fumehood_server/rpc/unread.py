@@ -6,7 +6,8 @@ up: so calls are refused before they make more, and a TCP connection that holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
@@ -109,6 +110,19 @@ class UnreadAnswers:
         else:
             del self._bytes[caller]
             self._closing.discard(caller)
+
+    @contextlib.contextmanager
+    def held(self, caller: str, size: int) -> Iterator[None]:
+        """Count an answer while it is sent.
+
+        Raises:
+            RefusedError: there is no room: drop it.
+        """
+        self.add(caller, size)
+        try:
+            yield
+        finally:
+            self.remove(caller, size)
 
     def _close_heaviest_above(self, limit_bytes: int) -> None:
         # What closing connections hold goes answer by answer: it must not have the next one closed meanwhile.

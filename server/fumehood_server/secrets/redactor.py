@@ -21,7 +21,7 @@ MAX_VALUES = 4
 STEP_CHARS = 256 * 1024
 """Characters that are encoded or decoded in one step."""
 INLINE_CHARS = 16 * 1024
-"""That are redacted on the event loop, in under 2 ms where all of them are secrets."""
+"""Characters or bytes that are redacted on the event loop, in under 2 ms where all of them are secrets."""
 UNPAUSED = 64 * 1024
 """Characters or bytes up to which a thread does not pause: they may be redacted on the event loop as well."""
 PAUSE_S = 0.0001
@@ -71,13 +71,13 @@ class Redactor:
             values[value] = forms_of(value)
             while len(values) > MAX_VALUES:
                 values.popitem(last=False)
-            self._values[name] = values
             masks = dict[bytes, bytes]()
-            for each, known in self._values.items():
+            for each, known in {**self._values, name: values}.items():
                 for forms in known.values():
                     masks |= dict.fromkeys(forms, f"[secret {each}]".encode())
             self._search = FormSearch(masks)
             self.active = True
+            self._values[name] = values  # last: `learn_beside` hands out what it finds here
 
     def text(self, text: str) -> str:
         """The text without the secrets; the same object where there are none."""
@@ -86,6 +86,10 @@ class Redactor:
     def data(self, data: bytes) -> bytes:
         """The bytes without the secrets; the same object where there are none."""
         return run_steps(self.data_in_steps(data))
+
+    async def data_beside(self, data: bytes) -> bytes:
+        """As `data`, for the event loop: long ones in a thread."""
+        return self.data(data) if len(data) <= INLINE_CHARS else await asyncio.to_thread(self.data_in_thread, data)
 
     async def text_beside(self, text: str) -> str:
         """As `text`, for the event loop: long text in a thread."""

@@ -5,8 +5,10 @@ What models write needs libraries that are memory for who has no models: each is
 
 from __future__ import annotations
 
+from fumehood_server.model.schema import SchemaError, check_schema
 from fumehood_server.validation.budget import Budget, OverBudgetError
-from fumehood_server.validation.documents import Document, Flaw, Kind, Rejected, Verdict, check, is_large
+from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict, check, is_large
+from fumehood_server.validation.explanation import fault_json
 from fumehood_server.validation.pointer_values import find_values
 from fumehood_server.validation.schemas import Validators
 
@@ -38,6 +40,8 @@ def _check_model_text(document: Document, validators: Validators, budget: Budget
             return check_rules(document, validators, budget)
     if budget.hands_over:  # nothing bounds what these take but the process
         raise OverBudgetError
+    if document.kind is Kind.SCHEMA:
+        return _check_schema(document.text)
     if document.kind is Kind.MODEL_JSON:
         from fumehood_server.validation.model_text.mending import mend  # noqa: PLC0415
 
@@ -47,3 +51,12 @@ def _check_model_text(document: Document, validators: Validators, budget: Budget
     except ImportError:
         return Rejected(Flaw.SCHEMA_UNUSABLE, "can't be checked here: install fumehood-server[grammars]")
     return check_grammar(document)
+
+
+def _check_schema(text: str) -> Verdict:
+    """A hint is the one fault's message."""
+    try:
+        return Accepted(check_schema(text, arguments=False))
+    except SchemaError as exc:
+        hints = (fault_json("", "hint", exc.hint),) if exc.hint else ()
+        return Rejected(Flaw.SCHEMA_UNUSABLE, exc.problem, hints)

@@ -36,6 +36,8 @@ class Kind(IntEnum):
     """A replica's output as JSON, of which the value at the pointer in the schema's place is taken."""
     POINTERS = 7
     """A call's arguments, of which JSON pointers in the schema's place find values: see `pointer_values`."""
+    SCHEMA = 8
+    """The schema of a run's output, as `check_schema` takes it. Accepted as canonical JSON."""
 
 
 @dataclass(frozen=True, slots=True)

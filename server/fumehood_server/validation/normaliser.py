@@ -10,15 +10,17 @@ this never makes a valid document invalid. A default is filled in only where its
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.budget import INLINE, Budget, OverBudgetError
+from fumehood_server.validation.filled_defaults import FilledDefaults
 from fumehood_server.validation.schema_places import TYPES, Node, build, reachable
 
 MAX_NORMALISED_CHARS = 3 * 1024 * 1024 + 512 * 1024
@@ -60,8 +62,8 @@ _VISITED = frozenset({dict, list, float, _Written})
 _Applied = tuple[Node, bool]
 """A subschema that looks at a value, and whether the value surely has to fit it."""
 
-IsValid = Callable[[str, dict[str, Any]], bool]
-"""Whether arguments, as text and parsed, fit the schema. False also where finding out would take too long."""
+IsValid = Callable[[str, dict[str, Any], int], bool]
+"""`filled_defaults.IsValid`, which is given the arguments as text as well."""
 
 
 class Normaliser:
@@ -71,13 +73,15 @@ class Normaliser:
 
     def __init__(self, root: Node) -> None:
         self._root = root
-        self._has_defaults = any(node.defaults for node in reachable(root))
+        nodes = reachable(root)
+        self._has_defaults = any(node.defaults for node in nodes)
+        _make_defaults_whole(nodes)
 
     def normalise(self, text: str, arguments: dict[str, Any], is_valid: IsValid, budget: Budget) -> str:
         """The text, or another with numbers and defaults settled. `arguments` is what it parses to, and is changed.
 
-        Defaults that don't fit the schema that they stand in are not filled in. Where all together is more than
-        `budget`, those of the top level alone are, and the numbers stay.
+        Defaults that don't fit the schema that they stand in, or not beside those before them, are not filled in. Where
+        all together is more than `budget`, those of the top level alone are, and the numbers stay.
 
         Raises:
             OverBudgetError: it is more than `budget`, which says so.
@@ -87,27 +91,31 @@ class Normaliser:
         budget = replace(budget, filled_bytes=min(budget.filled_bytes, max(MAX_NORMALISED_CHARS - len(text), 0)))
         seen = _Pass(arguments, budget)
         seen.run(self._root)
-        if not seen.changes:
-            return text
+        if seen.over_budget:
+            seen.filled.take_out_below()
         made = self._rewrite(text, seen, budget)
-        if not seen.has_filled or is_valid(made, arguments):
+        if not seen.filled:
             return made
-        arguments = orjson.loads(text)
-        seen = _Pass(arguments, budget, fills=False)
-        seen.run(self._root)
-        return self._rewrite(text, seen, budget)
 
-    def _rewrite(self, text: str, seen: _Pass, budget: Budget) -> str:
-        if seen.changes > len(seen.outermost) and not seen.over_budget:
+        def fits(document: dict[str, Any], times: int) -> bool:
+            return is_valid(made, document, times)
+
+        unfit = seen.filled.take_out_unfit(fits, hands_over=budget.hands_over)
+        return self._rewrite(text, seen, budget, unfit) if unfit else made
+
+    def _rewrite(self, text: str, seen: _Pass, budget: Budget, unfit: Collection[int] = ()) -> str:
+        if (seen.wholes or seen.filled.are_below()) and not seen.over_budget:
             if not _FRACTION.search(text) and not _LONG_NUMBER.search(text):
                 return orjson.dumps(seen.document).decode()
             # Once more over the numbers as they were written, so that none of the others loses a digit.
             exact = json.loads(text, parse_float=_Written, parse_int=_parse_int)
-            _Pass(exact, budget, fills=seen.fills).run(self._root)
+            again = _Pass(exact, budget)
+            again.run(self._root)
+            again.filled.take_out(unfit)
             return orjson.dumps(exact, default=_write).decode()
-        if not seen.outermost:
+        if not (outermost := seen.filled.outermost()):
             return text
-        more = orjson.dumps(seen.outermost).decode()[1:]
+        more = orjson.dumps(outermost).decode()[1:]
         before = text.rstrip()[:-1].rstrip()
         return f"{before}{'' if before.endswith('{') else ','}{more}"
 
@@ -118,6 +126,17 @@ def make_normaliser(schema: Mapping[str, Any]) -> Normaliser | None:
     return None if root is None else Normaliser(root)
 
 
+def _make_defaults_whole(nodes: Iterable[Node]) -> None:
+    """Write the numbers of defaults as those of arguments are, as far as `INLINE.looks` go."""
+    seen = _Pass({}, INLINE)
+    with contextlib.suppress(OverBudgetError):
+        for node in nodes:
+            for name, (default, size) in node.defaults.items():
+                below = node.properties.get(name)
+                if below is not None and _FRACTION.search(json.dumps(default)):
+                    node.defaults[name] = (seen.made_whole(default, below), size)
+
+
 class _Pass:
     """One walk over one document, which is changed in place."""
 
@@ -126,26 +145,30 @@ class _Pass:
         "_closures",
         "_filled_bytes",
         "_looks",
-        "changes",
         "document",
-        "fills",
-        "has_filled",
-        "outermost",
+        "filled",
         "over_budget",
+        "wholes",
     )
 
-    def __init__(self, document: dict[str, Any], budget: Budget, *, fills: bool = True) -> None:
-        """Without `fills`, defaults are left out."""
+    def __init__(self, document: dict[str, Any], budget: Budget) -> None:
         self.document = document
         self._budget = budget
         self._closures: dict[tuple[_Applied, ...], list[_Applied]] = {}
         """What `_closure` found, by what is applied, where that is the same for every value."""
         self._looks = self._filled_bytes = 0
-        self.fills = fills
-        self.has_filled = self.over_budget = False
-        self.changes = 0
-        self.outermost: dict[str, Any] = {}
-        """The defaults that were filled in at the top level, which is done first."""
+        self.over_budget = False
+        self.wholes = 0
+        """Numbers that were rewritten."""
+        self.filled = FilledDefaults(document)
+
+    def made_whole(self, value: Any, node: Node) -> Any:  # noqa: ANN401 - any JSON value
+        """A value by itself, which is changed in place.
+
+        Raises:
+            OverBudgetError: it and those before it take more looks than the budget has.
+        """
+        return self._visit(value, [(node, False)])
 
     def run(self, root: Node) -> None:
         """Walk until the end or the budget's."""
@@ -215,7 +238,7 @@ class _Pass:
         number = float(value.text) if type(value) is _Written else value
         if not isinstance(number, float) or not number.is_integer() or abs(number) > _MAX_WHOLE:
             return value
-        self.changes += 1
+        self.wholes += 1
         return int(number)
 
     def _visit_object(self, value: dict[str, Any], nodes: list[_Applied]) -> None:
@@ -228,7 +251,7 @@ class _Pass:
                 may = _unnamed(node, sure=sure)
                 for name in value.keys() - node.names:
                     below.setdefault(name, []).extend(may)
-        for node, sure in nodes if self.fills else ():
+        for node, sure in nodes:
             if sure and node.defaults:
                 self._fill_in(value, node.defaults)
         for name, applied in below.items():
@@ -238,17 +261,13 @@ class _Pass:
 
     def _fill_in(self, value: dict[str, Any], defaults: Mapping[str, tuple[Any, int]]) -> None:
         self._count(len(defaults))
-        for name, (default, size) in defaults.items():
+        for name, each in defaults.items():
             if name in value:
                 continue
-            self._filled_bytes += len(name) + size + _PUNCTUATION_BYTES
+            self._filled_bytes += len(name) + each[1] + _PUNCTUATION_BYTES
             if self._filled_bytes > self._budget.filled_bytes:
                 raise OverBudgetError
-            value[name] = default
-            self.has_filled = True
-            self.changes += 1
-            if value is self.document:
-                self.outermost[name] = default
+            self.filled.fill_in(value, name, each)
 
     def _visit_array(self, value: list[Any], nodes: list[_Applied]) -> None:
         start = max((len(node.prefix) for node, _ in nodes), default=0)

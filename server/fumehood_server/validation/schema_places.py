@@ -190,14 +190,14 @@ class _Builder:
         return at
 
 
-def reachable(root: Node) -> set[Node]:
-    """The node and all that it leads to."""
-    found, pending = {root}, [root]
+def reachable(root: Node) -> list[Node]:
+    """The node and all that it leads to, in an order that only the schema decides."""
+    found, pending = {root: None}, [root]
     while pending:
-        new = set(pending.pop().edges()) - found
-        found |= new
+        new = [each for each in pending.pop().edges() if each not in found]
+        found.update(dict.fromkeys(new))
         pending += new
-    return found
+    return [*found]
 
 
 def _prune(root: Node) -> set[Node]:

@@ -39,12 +39,13 @@ class Validator:
     pattern_states: int
     """Most that visit one value (`schema_cost.PatternCost`)."""
 
-    def can_take(self, text: str, value: object, budget: Budget) -> bool:
-        """Whether validating `value`, whose JSON is `text`, is within the budget."""
-        if len(text) * self.pattern_states > budget.pattern_steps:
+    def can_take(self, text: str, value: object, budget: Budget, *, times: int = 1) -> bool:
+        """Whether validating `value`, whose JSON is `text`, so many times is within the budget."""
+        chars = len(text) * times
+        if chars * self.pattern_states > budget.pattern_steps:
             return False
         # There are fewer values than characters.
-        return len(text) * self.peak <= budget.visits or self.count_visits(value) <= budget.visits
+        return chars * self.peak <= budget.visits or self.count_visits(value) * times <= budget.visits
 
     def count_visits(self, value: object) -> int:
         """How often the schema looks at most at all values of the document together."""
@@ -60,12 +61,10 @@ class Validator:
         if self.normaliser is None:
             return text
 
-        def is_valid(made: str, filled: dict[str, Any]) -> bool:
-            if self.can_take(made, filled, budget):
-                return self.is_valid(filled)
-            if budget.hands_over:
+        def is_valid(made: str, filled: dict[str, Any], times: int) -> bool:
+            if not self.can_take(made, filled, budget, times=times):
                 raise OverBudgetError
-            return False
+            return self.is_valid(filled)
 
         return self.normaliser.normalise(text, value, is_valid, budget)
 

@@ -1,7 +1,8 @@
 """A plugin that does one thing wrong, chosen by its first argument (at start) or by the tool that is called.
 
 It speaks the wire by hand and with the standard library alone, as a stranger's program would. Its second argument is a
-token by which a test finds every process that stems from it.
+token by which a test finds every process that stems from it. It is one file however long, for it runs under `-I -S` and
+can import nothing that lies beside it.
 """
 
 from __future__ import annotations
@@ -229,6 +230,14 @@ def values_after_result(call: int) -> None:
 
 def too_many_values(call: int) -> None:
     write(values(call, 1000) * 11 + values(call, 1) + result(call))
+
+
+def short_frames_of_values(call: int) -> None:
+    write(values(call, 600, 8) * 10 + result(call))
+
+
+def short_frame_of_blocks(call: int) -> None:
+    write(frame(4, field(1, call) + field(2, field(1, b"x" * 8)) * 600))
 
 
 def too_long_values(call: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -21,7 +22,7 @@ def intrude(*, write: str, read: str, port: int) -> dict[str, str]:
             attempt()
             outcome[name] = "done"
         except OSError as error:
-            outcome[name] = type(error).__name__
+            outcome[name] = errno.errorcode.get(error.errno or 0, type(error).__name__)
     return outcome
 
 

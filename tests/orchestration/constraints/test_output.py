@@ -150,6 +150,22 @@ async def test_a_contract_that_can_not_be_used_is_told_before_anybody_is_asked(
     assert told.value.error.code is code
 
 
+async def test_a_schema_whose_patterns_take_long_to_build_is_checked_beside(checks: DocumentChecks) -> None:
+    few: Mapping[str, Any] = {"type": "string", "pattern": r"^\p{L}+$"}
+    assert not (await held('"abc"', OutputContract(schema=few), checks)).faults
+    assert checks.pid is None
+    names = {"properties": {"a": {"type": "string", "pattern": r"^\p{L}{20}$"}}}
+    assert not (await held('{"a": "abcdefghijklmnopqrst"}', OutputContract(schema=names), checks)).faults
+    assert checks.pid is not None
+    for pattern, said in ((r"\pL{180}", "20000 states"), (r"(?=\p{L}{20})", "in linear time")):
+        with pytest.raises(RunFailedError) as told:
+            await prepare(OutputContract(schema={"pattern": pattern}), checks, key="me")
+        assert told.value.error.code is Code.CONFIG_SCHEMA_REQUIRED
+        assert said in told.value.error.message
+        assert pattern in told.value.error.message
+        assert told.value.error.details["hint"]
+
+
 @pytest.mark.parametrize(
     ("contract", "text", "control", "code"),
     [

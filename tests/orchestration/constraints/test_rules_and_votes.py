@@ -30,6 +30,17 @@ def vote_hash(text: str, pointer: str = "") -> str:
     return verdict.canonical_sha256
 
 
+def test_patterns_of_all_rules_together_are_little_work_or_done_elsewhere() -> None:
+    def rules(*patterns: str) -> list[list[object]]:
+        return [[f"rule {n}", "/when", {"type": "string", "pattern": each}] for n, each in enumerate(patterns)]
+
+    assert isinstance(ruled(rules(*[f"^[0-9]{{4}}-{n}" for n in range(20)]), budget=INLINE), Rejected)
+    many = rules(*[f"[a-z]{{{1000 - n}}}" for n in range(16)])
+    with pytest.raises(OverBudgetError):
+        ruled(many, budget=INLINE)
+    assert isinstance(ruled(many), Rejected)
+
+
 @pytest.mark.parametrize(
     ("pointer", "value"),
     [("", OUTPUT), ("/a/b/1", "two"), ("/a/b/2/~0~1", 3.5), ("/", 0), ("/0", "zero")],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
+import pytest
 from fumehood_server.config.engines import OrchestrationConfig
+from fumehood_server.errors import RefusalReason, RefusedError
 from fumehood_server.journal.off import NoJournal
 from fumehood_server.model.batches import BatchConfig
-from fumehood_server.model.caller import UnrestrictedRights
+from fumehood_server.model.caller import Caller, UnrestrictedRights
 from fumehood_server.model.tool import Payloads
 from fumehood_server.orchestration.engines.engine import FinishReason, InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.messages import Message, Role
@@ -91,6 +94,25 @@ async def test_a_run_that_is_ended_before_its_first_step_leaves_its_place() -> N
         run, _ = runs.start(asked("r"))
         assert (await run.response()).content == "Done."
         await runs.idle()
+
+
+async def test_a_caller_leaves_places_of_runs_to_others() -> None:
+    engine = Engine()
+    ada, ben = Caller(name="ada"), Caller(name="ben")
+    async with orchestrator(engine) as runs:
+        its = [runs.start(replace(asked(str(number)), caller=ada))[0] for number in range(3)]
+        with pytest.raises(RefusedError) as refused:
+            runs.start(replace(asked("one more"), caller=ada))
+        assert refused.value.refusal.reason is RefusalReason.TOO_MANY_RUNS
+        assert runs.start(replace(asked("0"), caller=ada))[1], "to join takes no place of a run"
+        its.append(runs.start(replace(asked("another's"), caller=ben))[0])
+        engine.let.set()
+        for run in its:
+            assert (await run.response()).content == "Done."
+        await runs.idle()
+        its = [runs.start(replace(asked(str(number)), caller=ada))[0] for number in range(3, 6)]
+        for run in its:
+            assert (await run.response()).content == "Done."
 
 
 async def test_runs_of_a_session_never_meet() -> None:

@@ -44,6 +44,7 @@ KINDS = {
     "details twice": Kind("details of 0.6 MB with the last key twice", plugins.details_twice),
     "updates": Kind("90,000 updates, read as they come", plugins.updates),
     "questions": Kind("a thousand questions a call, answered by what doesn't fit", plugins.questions),
+    "costly patterns": Kind("questions with patterns of a million states", plugins.costly_patterns),
     "chatty logs": Kind("lines of control characters, half a million short ones", plugins.chatty),
     "stuck log": Kind("nobody reads the sidecar's stderr", plugins.chatty, stuck_log=True),
     "one-byte chunks": Kind("32 bodies of one-byte chunks", egress.one_byte_chunks),

@@ -51,12 +51,24 @@ async def updates(arena: Arena) -> None:
 
 async def questions(arena: Arena) -> None:
     """Questions of a plugin that asks on and on, to a caller who answers each with as much as may be that is wrong."""
-    wrong = json.dumps({f"colour-{number}": "green" for number in range(2000)})
+    await _ask(arena, "questions", json.dumps({f"colour-{number}": "green" for number in range(2000)}))
+
+
+async def costly_patterns(arena: Arena) -> None:
+    """Questions whose schemas take seconds to build, to a caller who takes questions and to one who doesn't."""
+    async with arena.channel() as channel:
+        await asyncio.gather(
+            _ask(arena, "costly_patterns", "{}"),
+            arena.repeat(lambda: arena.call(channel, "costly_patterns"), lanes=2),
+        )
+
+
+async def _ask(arena: Arena, tool: str, answer_json: str) -> None:
     async with arena.channel() as channel:
         tools = ToolServiceStub(channel)
 
         async def stream() -> None:
-            request = pb.StreamToolRequest(call=call("questions", takes_questions=True))
+            request = pb.StreamToolRequest(call=call(tool, takes_questions=True))
 
             async def read() -> None:
                 async for event in tools.StreamTool(request, timeout=CALL_TIMEOUT_S):
@@ -65,7 +77,7 @@ async def questions(arena: Arena) -> None:
                             call_id=event.question.call_id,
                             question_id=event.question.question_id,
                             action=tool_pb2.ANSWER_ACTION_ACCEPT,
-                            content_json=wrong,
+                            content_json=answer_json,
                         )
                         await arena.counted(tools.AnswerQuestion(given, timeout=CALL_TIMEOUT_S))
                     if event.HasField("finished"):

@@ -27,6 +27,9 @@ MAX_STRAY_LINES = 256
 """Lines in a row that are no JSON-RPC, or answer nothing: servers print banners, and this is no banner any more."""
 MAX_ABANDONED = 1024
 """Requests that nobody waits for any more, and whose late answers are expected."""
+MAX_EARLY = 100
+"""Notifications that are kept until somebody takes them: as many lines as the log takes in a second."""
+LIST_CHANGED = "notifications/tools/list_changed"
 EXIT_WAIT_S = 1.0
 """From the end of a server's stdout to its exit."""
 METHOD_NOT_FOUND = -32601
@@ -39,9 +42,12 @@ class ServerConnection:
 
     __slots__ = (
         "_abandoned",
+        "_early",
+        "_early_change",
         "_has_forgotten",
         "_last_id",
         "_max_line_bytes",
+        "_on_notification",
         "_pending",
         "_rest",
         "_roots",
@@ -50,7 +56,6 @@ class ServerConnection:
         "_unsent",
         "_unsent_bytes",
         "log",
-        "on_notification",
         "on_request",
         "process",
     )
@@ -59,7 +64,9 @@ class ServerConnection:
         """`roots` is the result of `roots/list` as JSON. `log` takes a line for the plugin's log."""
         self.process = process
         self.log = log
-        self.on_notification: Callable[[Message], None] = lambda _: None
+        self._on_notification: Callable[[Message], None] = self._keep_early
+        self._early: list[Message] = []
+        self._early_change: Message | None = None
         self.on_request: Callable[[Message, Respond], None] = _refuse
         """Takes each request for one of `CLIENT_FEATURES`, and what its answer is given to, once."""
         self._max_line_bytes = max_line_bytes
@@ -100,6 +107,21 @@ class ServerConnection:
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification."""
         self._send(b'{"jsonrpc":"2.0","method":"%b","params":%b}\n' % (method.encode(), params))
+
+    def pass_notifications(self, take: Callable[[Message], None]) -> None:
+        """Give `take` each notification from now on, and first those that came before."""
+        self._on_notification = take
+        early = [*self._early, *([self._early_change] if self._early_change else ())]
+        self._early, self._early_change = [], None
+        for message in early:
+            take(message)
+
+    def _keep_early(self, message: Message) -> None:
+        """A change of the tools is kept whatever else comes: they may have been listed before it."""
+        if message["method"] == LIST_CHANGED:
+            self._early_change = message
+        elif len(self._early) < MAX_EARLY:
+            self._early.append(message)
 
     def abandon(self, number: int) -> None:
         """Wait for the answer to a request no more."""
@@ -208,7 +230,7 @@ class ServerConnection:
         if "method" in message:
             if number is None:
                 self._stray = 0
-                self.on_notification(message)
+                self._on_notification(message)
             else:
                 self._answer(message)
             return

@@ -8,6 +8,7 @@ from typing import Any
 
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.messages import one_line
+from fumehood_sdk.adapters.mcp.schema_drafts import to_2020_12
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire import varint
 from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_field, skip_field, text_field
@@ -20,11 +21,12 @@ MAX_DESCRIPTION_CHARACTERS = 8192
 MAX_NAME_CHARACTERS = 64
 _FIELDS = {2: "title", 3: "description", 4: "input schema", 5: "output schema", 6: "side effects", 15: "claims"}
 """Names of the fields that are encoded here."""
-_OLD_DIALECT = re.compile(r"https?://json-schema\.org/draft-0[4-7]/schema#?|https?://json-schema\.org/draft/2019-09/.*")
 
 
 def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[str, tuple[str, bytes]]:
     """By the name that callers know a tool by: its name at the server, and its encoded definition.
+
+    A schema that is wrong is passed on: the sidecar says what of it isn't taken, and serves the other tools.
 
     Raises:
         ServerFault: two tools would have one name, or one has none, or can't be written as JSON.
@@ -43,8 +45,6 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
             raise ServerFault(
                 f"the MCP server's tool {theirs!r} can't be written as JSON: {one_line(error)}"
             ) from error
-    if not found:
-        raise ServerFault("the MCP server lists no tools")
     return found
 
 
@@ -116,10 +116,5 @@ def _one_line(title: object) -> str:
 
 
 def _schema(schema: object) -> bytes:
-    """A schema as JSON. An older dialect's name is left out: the sidecar checks what remains as 2020-12."""
-    if schema is None:
-        return b""
-    dialect = schema.get("$schema") if isinstance(schema, dict) else None
-    if isinstance(schema, dict) and isinstance(dialect, str) and _OLD_DIALECT.fullmatch(dialect):
-        schema = {key: value for key, value in schema.items() if key != "$schema"}
-    return dumps(schema)
+    """A schema as JSON, in the one dialect that the sidecar takes."""
+    return b"" if schema is None else dumps(to_2020_12(schema))

@@ -14,13 +14,14 @@ from fumehood_sdk.adapters.mcp import negotiation
 from fumehood_sdk.adapters.mcp.call_inputs import CallInputs
 from fumehood_sdk.adapters.mcp.calls import Calls, McpCall
 from fumehood_sdk.adapters.mcp.client_requests import refusal
-from fumehood_sdk.adapters.mcp.connection import ServerConnection
+from fumehood_sdk.adapters.mcp.connection import LIST_CHANGED, ServerConnection
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.messages import Message
 from fumehood_sdk.adapters.mcp.progress import progress_frame
 from fumehood_sdk.adapters.mcp.readings import READINGS, Reading
 from fumehood_sdk.adapters.mcp.relisting import Relisting
 from fumehood_sdk.adapters.mcp.results import input_required, malformed, refused_input
+from fumehood_sdk.runtime.hello import CANCEL_REASONS
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
 from fumehood_sdk.wire.plugin_frames import Failure, Sent
@@ -30,7 +31,6 @@ MAX_ROUNDS = 10
 """Rounds in which one call may ask its client for something."""
 EOF_GRACE_S = 0.5
 """From the end of stdin to the end of the server."""
-REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
 
 
 class McpEngine:
@@ -62,7 +62,7 @@ class McpEngine:
         self._cancelled: set[McpCall] = set()
         self._list = Relisting(connection, session, tools, log)
         self._ends_at = math.inf
-        connection.on_notification = self._take_notification
+        connection.pass_notifications(self._take_notification)
         connection.on_request = self._inputs.take_request
 
     def run(self) -> float:
@@ -121,7 +121,7 @@ class McpEngine:
                 if not self._list.holds(frame):
                     self._invoke(frame)
             elif isinstance(frame, sidecar_frames.Cancel):
-                self._cancel(frame.invocation_id, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
+                self._cancel(frame.invocation_id, CANCEL_REASONS.get(frame.reason, "unspecified"), frame.grace_s)
             elif isinstance(frame, Answer):
                 self._inputs.take_answer(frame)
             elif isinstance(frame, sidecar_frames.Shutdown):
@@ -218,7 +218,7 @@ class McpEngine:
             frame = progress_frame(call, params, time.monotonic()) if call is not None else None
             if frame is not None:
                 self._out.append(frame)
-        elif method == "notifications/tools/list_changed":
+        elif method == LIST_CHANGED:
             self._list.has_changed()
         elif method == "notifications/subscriptions/acknowledged":
             self._list.take_acknowledgement(params)

@@ -14,8 +14,6 @@ from fumehood_sdk.wire.sidecar_answers import Answer, InferenceAnswer, QuestionA
 Given = Callable[["bytes | RefusedInput"], None]
 """Takes the result as JSON, or why there is none."""
 
-METHODS = ("elicitation/create", "sampling/createMessage")
-
 
 class Inputs:
     """The requests that wait for the sidecar's answers. For one thread."""
@@ -31,7 +29,7 @@ class Inputs:
         """By call and number."""
 
     def ask(self, invocation_id: int, method: str, params: object, given: Given) -> None:
-        """Ask for one of `METHODS`, in a call that is under way."""
+        """Ask for `elicitation/create` or `sampling/createMessage`, in a call that is under way."""
         number = self._last[invocation_id] = self._last.get(invocation_id, 0) + 1
         asked: Mapping[str, Any] = params if isinstance(params, dict) else {}
         try:

@@ -23,13 +23,10 @@ from fumehood_sdk.adapters.mcp.negotiation import Session, list_tools, negotiate
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime.descriptors import take_wire
+from fumehood_sdk.runtime.hello import DEFAULT_MAX_CALLS, DEFAULT_MAX_FRAME_BYTES, PROTOCOL_VERSION, SDK, read_hello
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
 
-PROTOCOL_VERSION = 1
-SDK = "fumehood-sdk/0.1.0"
-DEFAULT_MAX_FRAME_BYTES = 4 * 1024 * 1024
-DEFAULT_MAX_CALLS = 32
 UNKNOWN_SECRET = "fumehood-placeholder"  # noqa: S105 - no secret
 """In place of a secret while a server is asked for its tools, which it is without a grant: many don't start without."""
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
@@ -47,7 +44,7 @@ def main(arguments: list[str]) -> int:
     frames = FrameReader(lambda size: os.read(fd_in, size), DEFAULT_MAX_FRAME_BYTES)
     server: list[ServerProcess] = []
     try:
-        hello = _read_hello(frames)
+        hello = read_hello(frames)
         if hello is None:
             return 0
         frames.max_frame_bytes = hello.max_frame_bytes or DEFAULT_MAX_FRAME_BYTES
@@ -137,19 +134,6 @@ def _roots(hello: sidecar_frames.Hello) -> str:
 def _file_uri(path: str) -> str:
     """A path as a URI (RFC 8089). Importing urllib.parse takes longer than all the rest of a start."""
     return "file://" + "".join(chr(each) if each in _UNRESERVED else f"%{each:02X}" for each in os.fsencode(path))
-
-
-def _read_hello(frames: FrameReader) -> sidecar_frames.Hello | None:
-    while True:
-        data = frames.next_buffered_frame()
-        if data is not None:
-            frame = sidecar_frames.decode_frame(data)
-            if isinstance(frame, sidecar_frames.Hello):
-                return frame
-            if frame is not None:
-                raise WireError(f"the first frame is {type(frame).__name__}, not Hello")
-        elif not frames.fill_buffer():
-            return None
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ LIST_TIMEOUT_S = 30.0
 """For one page; likewise."""
 MAX_TOOLS = 1024
 UNSUPPORTED_VERSION = -32022
+_READ = frozenset({"resources", "prompts"})
+"""Capabilities of servers that are of use without tools."""
 CAPABILITIES: dict[str, Any] = {"roots": {}, "elicitation": {"form": {}}}
 """What a server may ask for: and for sampling, where the operator has granted its plugin an engine. Whether somebody
 answers is the sidecar's to say, call by call."""
@@ -114,19 +116,25 @@ def _stateless(probes: Sequence[Message], meta: bytes) -> Session | None:
 
 
 def list_tools(connection: ServerConnection, session: Session) -> list[dict[str, Any]]:
-    """Every page of `tools/list`.
+    """Every page of `tools/list`. A server that has resources or prompts needs no tools, and may declare none.
 
     Raises:
-        ServerFault: the server doesn't answer, answers something else, or has too many.
+        ServerFault: the server doesn't answer, answers something else, or has too many tools, or nothing at all.
     """
     tools: list[dict[str, Any]] = []
+    needs_none = not session.offers.isdisjoint(_READ)
+    if needs_none and "tools" not in session.offers:
+        return tools
     cursor: str | None = None
     while True:
         fields = b"" if cursor is None else b'"cursor":%b,' % json.dumps(cursor).encode()
         answer = ask(connection, "tools/list", session.params(fields), LIST_TIMEOUT_S)
         cursor = take_page(answer, tools)
         if cursor is None:
-            return tools
+            break
+    if not (tools or needs_none):
+        raise ServerFault("the MCP server lists no tools")
+    return tools
 
 
 def take_page(answer: Message | None, tools: list[dict[str, Any]]) -> str | None:

@@ -74,7 +74,9 @@ class Relisting:
     def take_acknowledgement(self, params: Mapping[str, Any]) -> None:
         """Take which notifications the server will send for the subscription."""
         honoured = params.get("notifications")
-        if not (isinstance(honoured, dict) and honoured.get("toolsListChanged") is True):
+        if isinstance(honoured, dict) and honoured.get("toolsListChanged") is True:
+            self.has_changed()  # since it was listed it may have, of which nobody would tell
+        else:
             self._timed = True
 
     def _take_subscription_end(self, answer: Message) -> None:
@@ -87,7 +89,7 @@ class Relisting:
 
     def holds(self, frame: sidecar_frames.Invoke) -> bool:
         """Whether a call waits for a look, which it may begin."""
-        if self._held is None and self._timed:
+        if self._held is None and self._timed and self._tools:
             now = time.monotonic()
             if now >= self._looked_at + TIMED_RELIST_S:
                 self._begin(now)
@@ -110,7 +112,9 @@ class Relisting:
         return released
 
     def has_changed(self) -> None:
-        """The server says that its list has."""
+        """The server says that its list has. Where no tool is pinned none can differ, and there may be no list."""
+        if not self._tools:
+            return
         self._look_at = min(self._look_at, self._looked_at + RELIST_INTERVAL_S)
         self.look_if_due(time.monotonic())
 

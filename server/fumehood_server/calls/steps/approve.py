@@ -6,13 +6,14 @@ import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.deadlines import Bound
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import EndedEarlyError, NotBegunError, StepFailedError
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.steps.approval_errors import approval_required, changed, not_approved
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.permit import arguments_for, check_permission, decide
 from fumehood_server.calls.steps.prepare import arguments_of, settled
@@ -20,19 +21,17 @@ from fumehood_server.calls.steps.validate import validate, validate_in_time
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Subject
-from fumehood_server.model.call import CallApproval, CallContext, CallError, CallRequest
+from fumehood_server.model.call import CallApproval, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
 from fumehood_server.model.standing import StandingUse, ValuesOf
 from fumehood_server.model.steady_clock import STEADY_CLOCK
-from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Permission
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.validation.documents import Accepted
 
 _SLACK_S = 60.0
 """That a call waits beyond the time of its approval, so that it is told how that ended."""
-_CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +74,7 @@ async def approve(
     """
     try:
         while True:
+            verdict = await _in_force(call, tool, prepared.text, verdict, parts)
             subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
             asked = await _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
             grants = parts.approvals.grants
@@ -154,11 +154,10 @@ async def _asked(
     request, text = call.request, prepared.text
     if progress.redactor is not None:
         text = await progress.redactor.text_beside(text)
-    context = {name: value for name in _CONTEXT if (value := getattr(request.context, name))}
     return Asked(
         call_id=request.call_id,
         run_id=request.context.request_id,
-        context=context,
+        context=request.context.given(),
         plugin=tool.plugin,
         side_effects=tool.definition.side_effects.value,
         subject=subject,
@@ -211,8 +210,13 @@ async def _standing(
     call.ready_at = time.monotonic()
     _check_unchanged(tool, parts.tools)
     if parts.policy.version != asked.subject.policy:
-        raise NotBegunError(_changed(tool))
+        raise NotBegunError(changed(tool))
     return found
+
+
+async def _in_force(call: Call, tool: RegisteredTool, text: str, verdict: Verdict, parts: ApprovalParts) -> Verdict:
+    """The verdict, by the rules of now where others were taken up since: hooks may have taken seconds."""
+    return verdict if verdict.policy == parts.policy.version else await _asked_again(call, tool, text, parts)
 
 
 async def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
@@ -220,7 +224,7 @@ async def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: Appro
     _check_unchanged(tool, parts.tools)
     verdict = await _permitted(call, tool, text, parts)
     if verdict.permission is Permission.ALLOW:
-        raise NotBegunError(_changed(tool))
+        raise NotBegunError(changed(tool))
     return verdict
 
 
@@ -239,16 +243,7 @@ def _check_unchanged(tool: RegisteredTool, tools: Tools) -> None:
         was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission, tool.spec.reach)
         if was == (now.definition_digest, now.spec.plugin_digest, now.permission, now.spec.reach):
             return
-    raise NotBegunError(_changed(tool))
-
-
-def _changed(tool: RegisteredTool) -> CallError:
-    return CallError(
-        code=Code.TOOL_UNAVAILABLE,
-        message=f"{tool.name} changed while it waited for its approval, which is void. Call again.",
-        retryable=True,
-        details={"reason": "approval_changed"},
-    )
+    raise NotBegunError(changed(tool))
 
 
 async def _permitted(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
@@ -276,38 +271,3 @@ async def _edited(call: Call, tool: RegisteredTool, approval: Approval, parts: A
     if replace(approval.subject, arguments_sha256=prepared.canonical_sha256) != approval.subject:
         raise StepFailedError(not_approved(tool.name, approval.approval_id, "changed"))
     return prepared
-
-
-def approval_required(tool: str, approval: Approval) -> CallError:
-    """The answer to a caller who does not wait."""
-    return CallError(
-        code=Code.TOOL_APPROVAL_REQUIRED,
-        # How it comes again is said by who has its id: a model has none.
-        message=f"{tool} needs an approval, and {approval.approval_id} waits to be decided. Nothing has run.",
-        details={
-            "approval_id": approval.approval_id,
-            "rules": [each.rule for each in approval.requirements],
-            "expires_at_us": approval.expires_us,
-        },
-    )
-
-
-def not_approved(tool: str, approval_id: str, why: str, approval: Approval | None = None) -> CallError:
-    """A call that was not approved. `why` is the approval's state, or the reason why it can't be used."""
-    said = ""
-    if approval is not None and approval.decisions and approval.decisions[-1].reason:
-        said = f" Reason: {approval.decisions[-1].reason}"
-    words = {
-        "denied": f"The call of {tool} was denied.{said}",
-        "withdrawn": f"The approval for {tool} was withdrawn.{said}",
-        "expired": f"The approval for {tool} was not decided and used in time.",
-        "used": f"The approval for {tool} is used up.",
-        "revoked": f"The standing approval for {tool} was revoked before it ran.",
-        "too_many": f"{tool} needs an approval, and as many are open as may be. Call again later.",
-    }
-    return CallError(
-        code=Code.TOOL_DENIED,
-        message=words.get(why, f"The approval for {tool} is void: what was approved has changed. Call again."),
-        retryable=why == "too_many",
-        details={"reason": f"approval_{why}", "approval_id": approval_id},
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.progress import Progress
@@ -14,19 +14,21 @@ from fumehood_server.errors import JournalUnavailableError, PluginRequestError, 
 from fumehood_server.model.approval_changes import Use
 from fumehood_server.model.approval_events import ApprovalUsed
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Choice
-from fumehood_server.model.call import CallApproval, CallContext
+from fumehood_server.model.call import CallApproval
 from fumehood_server.model.events import About, Digested, payload_of
 from fumehood_server.model.journal import Journal
+from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Requirement
 from fumehood_server.model.question_events import QuestionAnswered, QuestionAsked
 from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES, Answer, AnswerAction, Question
 from fumehood_server.model.schema import SchemaError, canonical_json, check_schema
 from fumehood_server.settling import to_its_end
+from fumehood_server.validation.budget import INLINE
 
 RULE = "question"
 """What an approval is asked for by that answers a question."""
-_CONTEXT = tuple(each.name for each in fields(CallContext))
+_READINGS = frozenset(McpReading)
 _ACTIONS = {ApprovalState.APPROVED: AnswerAction.ACCEPT, ApprovalState.DENIED: AnswerAction.DECLINE}
 
 
@@ -48,11 +50,13 @@ async def ask_person(
     Raises:
         PluginRequestError: nobody can be asked.
     """
-    await _check(question)
+    await _check(question, by_caller=call.request.takes_questions)
     with call.questions.waiting() as question_id:
         asked = _Asked(call=call, tool=tool, progress=progress, parts=parts, question=question, question_id=question_id)
         if call.request.takes_questions:
             return await asked.caller()
+        if tool.definition.name in _READINGS:  # its caller has no stream in which to be told what it waits for
+            raise asked.refused("nobody_to_ask", "nobody answers questions of a reading of resources and prompts")
         if not question.schema_json and parts.approvals is not None:
             return await asked.approvers(parts.approvals)
         raise asked.refused(
@@ -62,8 +66,8 @@ async def ask_person(
         )
 
 
-async def _check(question: Question) -> None:
-    """Raises PluginRequestError: nobody is to be asked that."""
+async def _check(question: Question, *, by_caller: bool) -> None:
+    """Its schema only where a caller will see it. Raises PluginRequestError: nobody is to be asked that."""
     if not question.message.strip():
         raise PluginRequestError("question_invalid", "the question has no message")
     for name, text, limit in (
@@ -72,9 +76,10 @@ async def _check(question: Question) -> None:
     ):
         if len(text.encode(errors="surrogatepass")) > limit:
             raise PluginRequestError("question_invalid", f"the question's {name} is longer than {limit} bytes")
-    if question.schema_json:
-        try:  # the longest takes some milliseconds
-            await asyncio.to_thread(check_schema, question.schema_json, arguments=True)
+    if question.schema_json and by_caller:
+        most = INLINE.pattern_states  # a form for people needs few, and each takes the interpreter from the loop
+        try:
+            await asyncio.to_thread(check_schema, question.schema_json, arguments=True, max_states=most)
         except SchemaError as exc:
             raise PluginRequestError("question_invalid", f"the question's schema {exc.problem}") from exc
 
@@ -172,12 +177,11 @@ class _Asked:
     def _asked_for(self) -> Asked:
         request, tool = self.call.request, self.tool
         shown = self._redacted(canonical_json({"question": self.question.message}))
-        context = {name: value for name in _CONTEXT if (value := getattr(request.context, name))}
         digest = hashlib.sha256(shown.encode()).hexdigest()
         return Asked(
             call_id=f"{request.call_id}?{self.question_id}",  # which is nobody's call
             run_id=request.context.request_id,
-            context=context,
+            context=request.context.given(),
             plugin=tool.plugin,
             side_effects=tool.definition.side_effects.value,
             subject=subject_of(request, tool, digest, self.parts.policy.version),

@@ -26,7 +26,7 @@ REASON = "prepare_arguments_failed"
 
 
 async def ask_plugin_to_prepare(
-    call: Call, tool: RegisteredTool, progress: Progress, pools: WorkerPools, *, linger_s: float
+    call: Call, tool: RegisteredTool, progress: Progress, pools: WorkerPools, *, release_s: float
 ) -> str | None:
     """What the plugin makes of the arguments, yet to be validated. None: the tool takes them as they are.
 
@@ -41,7 +41,7 @@ async def ask_plugin_to_prepare(
         return None
     progress.asked_hash = asked_hash(call.request.arguments_json)
     try:
-        result = await _ask(call, tool, spec, pools, linger_s)
+        result = await _ask(call, tool, spec, pools, release_s)
     except WorkerUnavailableError as exc:
         raise StepFailedError(_failed(tool, exc.error.message, exc.error)) from exc
     if result.error is not None:
@@ -56,19 +56,19 @@ async def ask_plugin_to_prepare(
 
 
 async def _ask(
-    call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, linger_s: float
+    call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, release_s: float
 ) -> InvocationResult:
     deadline = call.deadline(Bound.WAIT, time.monotonic(), max(MIN_WAIT_S, tool.timeout_s))
     lease = pools.try_acquire(spec)
     if lease is None:
         lease = await call.wait_for(lambda: pools.acquire(spec), deadline)
     try:
-        return await _answer(call, tool, lease.worker, linger_s)
+        return await _answer(call, tool, lease.worker, release_s)
     finally:
         lease.release()
 
 
-async def _answer(call: Call, tool: RegisteredTool, worker: Worker, linger_s: float) -> InvocationResult:
+async def _answer(call: Call, tool: RegisteredTool, worker: Worker, release_s: float) -> InvocationResult:
     now = time.monotonic()
     deadline = call.deadline(Bound.PREPARE, now, PREPARE_S)
     call.raise_if_over(deadline)
@@ -89,7 +89,7 @@ async def _answer(call: Call, tool: RegisteredTool, worker: Worker, linger_s: fl
     except EndedEarlyError as early:
         if attempt.ended:
             return await attempt.result()
-        await end_attempt(attempt, early.reason, tool, linger_s)
+        await end_attempt(attempt, early.reason, tool, release_s)
         if call.cancellation is None and deadline.bound is Bound.PREPARE:
             raise StepFailedError(_failed(tool, f"it did not answer within {PREPARE_S:g} s")) from None
         raise

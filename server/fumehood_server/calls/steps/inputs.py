@@ -57,5 +57,5 @@ class StepInputs:
             call=self._call.request,
             tool=tool,
             about=self._call.about,
-            redact=None if progress.redactor is None else progress.redactor.data,
+            redact=None if progress.redactor is None else progress.redactor.data_beside,
         )

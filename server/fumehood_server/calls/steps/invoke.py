@@ -21,7 +21,7 @@ from fumehood_server.model.worker import Attempt, CancelReason, Invocation, Invo
 _LOOK_AGAIN_S = 1.0
 """Between two looks at a call that waits for people, and whose tool's timeout stands still."""
 
-LINGER_S = 15.0
+RELEASE_S = 15.0
 """How long a call waits for its worker to let go of it: above a worker's own bounds, so reached by a fault of ours."""
 
 
@@ -31,13 +31,13 @@ async def invoke_tool(
     worker: Worker,
     progress: Progress,
     *,
-    linger_s: float,
+    release_s: float,
     max_recorded_bytes: int = 0,
     inputs: CallInputs | None = None,
 ) -> InvocationResult:
     """Send the call and wait for its result. A call that is cancelled or meets its deadline is ended at the worker.
 
-    It then has its outcome when the worker has let go of it, within `linger_s`: the outcome so says by what means it
+    It then has its outcome when the worker has let go of it, within `release_s`: the outcome so says by what means it
     ended, and nothing of it runs on.
 
     Raises:
@@ -85,7 +85,7 @@ async def invoke_tool(
         wanted = False
         updates.throttle(None)
         progress.updates = earlier_updates + attempt.updates
-    result = await end_attempt(attempt, reason, tool, linger_s)
+    result = await end_attempt(attempt, reason, tool, release_s)
     progress.updates = earlier_updates + attempt.updates
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
@@ -163,11 +163,11 @@ def _context(request: CallRequest) -> CallContext:
 
 
 async def end_attempt(
-    attempt: Attempt, reason: CancelReason, tool: RegisteredTool, linger_s: float
+    attempt: Attempt, reason: CancelReason, tool: RegisteredTool, release_s: float
 ) -> InvocationResult:
-    """Have the worker end the attempt, and wait for that, no longer than `linger_s`."""
+    """Have the worker end the attempt, and wait for that, no longer than `release_s`."""
     try:
-        async with asyncio.timeout(linger_s):
+        async with asyncio.timeout(release_s):
             return await attempt.end(reason)
     except (TimeoutError, asyncio.CancelledError):  # the latter where the task's group or loop is ended
         nothing_changed = safe_to_repeat(tool.definition.side_effects)

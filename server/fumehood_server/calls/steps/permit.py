@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
@@ -32,7 +33,7 @@ async def decide(policy: Policy, tool: RegisteredTool, caller: str, text: str, v
         else:
             verdict = await asyncio.to_thread(rules.decide, caller, arguments)
         if policy.version == version:
-            return verdict
+            return replace(verdict, policy=version)
 
 
 async def arguments_for(pointers: frozenset[str], text: str, validate: Validate) -> str | PointerValues:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
@@ -11,13 +11,11 @@ from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.recall import known_hashes, recorded_outcome
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError
-from fumehood_server.model.call import CallContext, CallOutcome
+from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.events import About
 from fumehood_server.model.forks import OutcomeServed
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.recorded import RecordedCall
-
-_CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
 async def serve_recorded(
@@ -79,5 +77,5 @@ def _about(call: Call, found: RecordedCall) -> About:
         run_id=context.request_id,
         tool=call.request.tool,
         plugin=found.plugin,
-        context={name: value for name in _CONTEXT if (value := getattr(context, name))},
+        context=context.given(),
     )

@@ -16,12 +16,15 @@ from fumehood_server.cli.configured import configured_plugins
 from fumehood_server.cli.mcp_import.asking import Asker, PathGrant
 from fumehood_server.cli.mcp_import.content import ResolvedServer
 from fumehood_server.cli.mcp_import.kept_secrets import new_secrets
+from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.places import NamedPath
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import CheckReport
 from fumehood_server.plugins.lock import read_lock
 from fumehood_server.plugins.registration import exposed_name
+
+_MAX_TOOL_NAME = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,11 @@ def make_entry(
 
 
 def prefix_of(report: CheckReport, config: SidecarConfig) -> str:
-    """A prefix where a tool's name is another plugin's already: MCP hosts put the server's name before all of them."""
+    """A prefix where a tool's name is another plugin's already: MCP hosts put the server's name before all of them.
+
+    Raises:
+        NotImportableError: with one that is short enough, a tool's name is too long or another's still.
+    """
     pinned = read_lock(config.lock_path).plugins
     by_name = {each.name: each.config for each in configured_plugins(config)}
     taken = {
@@ -109,7 +116,17 @@ def prefix_of(report: CheckReport, config: SidecarConfig) -> str:
         if name in by_name and name != report.name
         for tool in plugin.tools
     }
-    return f"{report.name.replace('-', '_')}_" if any(tool.name in taken for tool in report.tools) else ""
+    names = [tool.name for tool in report.tools]
+    if taken.isdisjoint(names):
+        return ""
+    room = _MAX_TOOL_NAME - max(map(len, names)) - len("_")
+    prefix = f"{report.name.replace('-', '_')[: max(room, 0)].rstrip('_')}_"
+    if prefix == "_" or any(prefix + each in taken for each in names):
+        shared = next(each for each in names if each in taken)
+        what = f"another plugin has a tool {shared}, and no prefix leaves its names within {_MAX_TOOL_NAME} characters"
+        todo = f"Give that one an `alias` in its [plugin.tools.{shared}] of fumehood.toml, and import again."
+        raise NotImportableError("name_taken", what, todo)
+    return prefix
 
 
 def without(secret: PlannedSecret, path: Path, config: SidecarConfig, *, asked_again: bool) -> str:

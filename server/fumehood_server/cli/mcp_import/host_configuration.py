@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood_server.cli.failure import CommandError
+from fumehood_server.cli.mcp_import.claude_code_scopes import named_projects, read_local_scope
 from fumehood_server.cli.mcp_import.json_document import JsonDocument, read_json_document
 
 MAX_SERVERS = 256
@@ -94,6 +95,8 @@ class HostConfiguration:
     """The folder that ${workspaceFolder} stands for, and where relative paths start. None: not known."""
     unknown: tuple[str, ...]
     twice: tuple[str, ...]
+    other_projects: tuple[str, ...] = ()
+    """Folders whose servers are not taken: Claude Code has each of them in its own folder alone."""
 
 
 def read_host_configuration(
@@ -101,14 +104,25 @@ def read_host_configuration(
 ) -> HostConfiguration:
     """Read the servers of a file. One that can't be read says why, and doesn't stop the others.
 
-    `host` and `workspace` are those that the file's name and place tell where they are None.
+    `host` and `workspace` are those that the file's name and place tell where they are None. Of Claude Code's projects
+    the one in `workspace`, or in the working directory, has its servers taken, before the user's of the same name.
 
     Raises:
         CommandError: the file can't be read, or holds no servers.
     """
     path = path.absolute()
     document = read_json_document(path)
-    key, servers, inputs, rest = _find_servers(path, document)
+    local = read_local_scope(document.value, workspace or Path.cwd())
+    key, servers, inputs, rest = _find_servers(path, document, has_local=bool(local.servers or local.others))
+    servers = {**servers, **local.servers}
+    if local.servers:
+        workspace = workspace or Path.cwd()
+    if local.others and not servers:
+        raise CommandError(
+            f"{path} has servers of other projects alone: {named_projects(local.others)}",
+            "Give --workspace FOLDER, or run this in the folder of the one that you mean.",
+            code="NOT_FOUND",
+        )
     if len(servers) > MAX_SERVERS:
         raise _invalid(f"{path} names {len(servers)} servers, and at most {MAX_SERVERS} are read")
     found = host or _host_of(path, key, servers)
@@ -120,10 +134,13 @@ def read_host_configuration(
         workspace=workspace.absolute() if workspace else _workspace_of(path, found),
         unknown=tuple(sorted(rest)),
         twice=tuple(document.twice),
+        other_projects=local.others,
     )
 
 
-def _find_servers(path: Path, document: JsonDocument) -> tuple[str, Mapping[str, Any], object, set[str]]:
+def _find_servers(
+    path: Path, document: JsonDocument, *, has_local: bool
+) -> tuple[str, Mapping[str, Any], object, set[str]]:
     """The table of servers with its key, what `inputs` holds, and the keys beside them that aren't known."""
     value = document.value
     if isinstance(value.get("mcp"), dict) and isinstance(value["mcp"].get("servers"), dict):
@@ -133,8 +150,10 @@ def _find_servers(path: Path, document: JsonDocument) -> tuple[str, Mapping[str,
         if isinstance(table, dict):
             # Claude Code's and Claude Desktop's files hold much else that is none of ours.
             shared = path.name in {".claude.json", "settings.json", "claude_desktop_config.json"}
-            rest = set() if shared else set(value) - {key, "inputs", "$schema"}
+            rest = set() if shared or has_local else set(value) - {key, "inputs", "$schema"}
             return key, table, value.get("inputs"), rest
+    if has_local:
+        return "mcpServers", {}, None, set()
     raise _invalid(f"{path} has neither `mcpServers` nor `servers`")
 
 

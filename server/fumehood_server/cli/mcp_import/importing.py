@@ -98,7 +98,8 @@ def _import(plan: ServerPlan, run: Import, outcome: Outcome) -> None:
     here = resolved.content.without_secrets([each.name for each in lacking if not _is_handed_over(folder, each)])
     state = here.state_of(folder)
     _check_state(state, folder, outcome, here)
-    check_granted_values(config, held, asks=run.asker.asks or state is FolderState.SAME)
+    is_shown = run.asker.asks or state is FolderState.SAME
+    check_granted_values(config, held, asks=is_shown, is_same_server=here.is_same_server(folder))
     if state is FolderState.SAME and granted is not None:
         asked = _ask_again(plan, lacking, run)
         if not asked:

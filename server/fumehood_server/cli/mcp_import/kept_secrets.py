@@ -81,17 +81,26 @@ def check_secrets(config: SidecarConfig, folder: Path, secrets: Iterable[Planned
             _check_value(config, secret)
 
 
-def check_granted_values(config: SidecarConfig, secrets: Iterable[PlannedSecret], *, asks: bool) -> None:
+def check_granted_values(
+    config: SidecarConfig, secrets: Iterable[PlannedSecret], *, asks: bool, is_same_server: bool
+) -> None:
     """Refuse a changed server that comes with another value: unseen, it may be another server, that must not have it.
 
+    So may one that comes without its value, as with an input, unless `is_same_server`.
+
     Raises:
-        NotImportableError: a file holds another value, and nobody is asked.
+        NotImportableError: a file holds another value, or one that may be another server's, and nobody is asked.
     """
     for secret in () if asks else secrets:
-        if not _is_other_source(config, secret) and _differs(config, secret):
-            path = secret_file(config, secret.name)
+        path, is_other = secret_file(config, secret.name), _is_other_source(config, secret)
+        if not is_other and _differs(config, secret):
             what = f"the server has changed, and {path} holds another value for {secret.variable}"
             todo = "Import it at a terminal, where you are asked; or write the new value there, and import it again."
+            raise NotImportableError("secret", what, todo)
+        is_unknown = not (secret.value or secret.environment) and (is_other or os.path.lexists(path))
+        if is_unknown and not is_same_server:
+            what = f"the server has changed, and whether the value kept for {secret.variable} is its own isn't known"
+            todo = "Import it at a terminal, where you are shown the changes, or give the value with --input."
             raise NotImportableError("secret", what, todo)
 
 

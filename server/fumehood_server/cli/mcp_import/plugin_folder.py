@@ -7,11 +7,16 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from packaging.requirements import Requirement
+
+from fumehood_server.cli.mcp_import.npm_package import PACKAGE_NAME
 from fumehood_server.cli.mcp_import.own_code import copy_code, same_code
 from fumehood_server.plugins.manifest import MANIFEST_NAME
 
@@ -59,6 +64,15 @@ class FolderContent:
             return FolderState.BY_HAND
         same = old == marked(self.manifest) and all(_text(folder / name) == text for name, text in self.files.items())
         return FolderState.SAME if same and not self._copies_differ(folder) else FolderState.CHANGED
+
+    def is_same_server(self, folder: Path) -> bool:
+        """Whether what is there, by an earlier import, runs the same code as this, whatever its packages' versions.
+
+        Variables count: NODE_OPTIONS or PYTHONPATH can name what is run.
+        """
+        old = _without_versions(_text(folder / MANIFEST_NAME), _text(folder / PACKAGE_NAME))
+        new = _without_versions(self.manifest, self.files.get(PACKAGE_NAME, ""))
+        return old == new and not self._copies_differ(folder)
 
     def diff(self, folder: Path) -> str:
         """How this differs from what is there, as a unified diff; of locks, that they do."""
@@ -193,6 +207,17 @@ def toml_string(text: str) -> str:
 
 def _array(texts: tuple[str, ...]) -> str:
     return f"[{', '.join(map(toml_string, texts))}]"
+
+
+def _without_versions(manifest: str, package: str) -> dict[str, Any] | None:
+    """What a manifest and a package.json say, but for versions. None: they can't be read."""
+    try:
+        plugin: dict[str, Any] = tomllib.loads(manifest)["plugin"]
+        plugin["dependencies"] = sorted(Requirement(each).name for each in plugin.get("dependencies", ()))
+        plugin["packages"] = sorted(json.loads(package)["dependencies"]) if package else []
+    except (ValueError, KeyError, TypeError):
+        return None
+    return {key: value for key, value in plugin.items() if key not in {"version", "description", "build"}}
 
 
 def _text(path: Path) -> str:

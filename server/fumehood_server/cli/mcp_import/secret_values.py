@@ -19,6 +19,7 @@ _FORMS = re.compile(
 )
 _HEADER = re.compile(r"(?:Bearer|Basic|token)\s+\S{8,}", re.IGNORECASE)
 _PEM = "-----BEGIN "
+_PATH_BEGINNINGS = ("/", "./", "../", "~/")
 _SWITCHES = {"", "0", "1", "true", "false", "yes", "no", "on", "off", "none", "null"}
 _MOSTLY_RANDOM = re.compile(r"[A-Za-z0-9+/_=-]{32,}")
 _KINDS_OF_CHARACTER = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
@@ -32,7 +33,8 @@ def named_like_a_secret(name: str) -> bool:
 
 def formed_like_a_secret(value: str) -> bool:
     """Whether a value has the form of a token, a password in a URL, a private key, or a long random text."""
-    if _FORMS.search(value) or _HEADER.fullmatch(value) or _PEM in value:
+    is_path = value.startswith(_PATH_BEGINNINGS)  # whose names may be `secret_documents` or `sk-notebooks`
+    if (_FORMS.search(value) and not is_path) or _HEADER.fullmatch(value) or _PEM in value:
         return True
     if "://" in value:
         return _has_password(value)

@@ -20,6 +20,9 @@ from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
 
+CLOSED_WORLD = "openWorldHint: false"
+"""The claim of a server's tool that reaches no network."""
+
 MAX_SOCKET_BYTES = 107
 """Of a unix socket's path (unix(7))."""
 
@@ -39,16 +42,21 @@ def grants_for(
     hosts: Sequence[str],
     allow: Sequence[str],
     level: Level,
+    tool_levels: Mapping[str, Level],
+    one_process: bool,
 ) -> DevGrants:
     """What the command line grants.
 
     Raises:
-        CommandError: --allow fits no tool.
+        CommandError: --allow fits no tool, or --level names none.
     """
     names = [tool.name for tool in server.tools]
     for pattern in allow:
         if not fnmatch.filter(names, pattern):
             raise CommandError(f"--allow {pattern} fits no tool of the server", nearest(pattern, names))
+    for name, given in tool_levels.items():
+        if name not in names:
+            raise CommandError(f"--level {name}={given} names no tool of the server", nearest(name, names))
     allowed = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in allow)]
     return DevGrants(
         max_side_effects=level,
@@ -58,6 +66,8 @@ def grants_for(
         allowed_tools=allowed,
         secrets=tuple(DevSecret(name=each.name) for each in server.plan.secrets),
         tool_secrets=[(tool.name, _secrets_of(tool)) for tool in server.tools if _secrets_of(tool)],
+        tool_levels=tool_levels,
+        one_process=one_process,
     )
 
 
@@ -111,7 +121,7 @@ def show_event(event: Mapping[str, Any]) -> None:
 
 
 def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
-    """Tell on stderr what the server may do, what needs an approval, and what its arguments name and it lacks."""
+    """Tell on stderr what the server may do, what needs an approval, and what it may lack or have for nothing."""
     granted = [Path(each).resolve() for each in (*grants.read, *grants.write)]
     for named in server.plan.paths:
         if not any(named.path.is_relative_to(each) for each in granted):
@@ -119,13 +129,21 @@ def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     for host in server.plan.hosts:
         if host.host not in grants.hosts:
             note(f"fumehood: {host.host}, {host.where}, is not granted: --network {host.host}")
+    levels = {tool.name: grants.tool_levels.get(tool.name, tool.side_effects) for tool in server.tools}
     asks = [
-        tool.name
-        for tool in server.tools
-        if not Level.READ.allows(tool.side_effects)
-        and grants.max_side_effects.allows(tool.side_effects)
-        and tool.name not in grants.allowed_tools
+        name
+        for name, level in levels.items()
+        if not Level.READ.allows(level) and grants.max_side_effects.allows(level) and name not in grants.allowed_tools
     ]
+    unsaid = [tool for tool in server.tools if tool.name not in grants.tool_levels]
+    reading = [tool.name for tool in unsaid if Level.READ.allows(tool.side_effects) and CLOSED_WORLD not in tool.claims]
+    if reading:
+        needs = f"--level {reading[0]}=external" + ("" if grants.hosts else " --network NAME:PORT")
+        note(f"fumehood: {', '.join(reading)}, by the server's word, only read, and so reach no network: {needs}")
+    silent = [tool.name for tool in unsaid if not tool.claims]
+    if silent:
+        why = "counts as external, since the server says nothing of its effects"
+        note(f"fumehood: each of {', '.join(silent)} {why}: --level {silent[0]}=LEVEL")
     if asks:
         note(f"fumehood: each call of {', '.join(asks)} needs an approval: your MCP client asks you, or --allow TOOL")
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,10 +103,8 @@ def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, upd
             with _locked(folder / "lock"):
                 (folder / CONFIG_NAME).write_text(_CONFIG)
                 config = load_config(folder / CONFIG_NAME)
-                if update:
-                    shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
-                    (folder / LOCK_NAME).unlink(missing_ok=True)
-                tools = _pinned(folder, plan) or _install(folder, plan, config, say)
+                with _set_aside(folder) if update else contextlib.nullcontext():
+                    tools = _pinned(folder, plan) or _install(folder, plan, config, say)
                 slot = held.enter_context(_own_slot(folder))
                 _copy(folder, slot)
         except NotImportableError as error:
@@ -171,6 +170,25 @@ def _install(
         raise NotImportableError("not_started", what, "Look at what it wrote, and at its arguments.")
     asyncio.run(proposal.accept())
     return proposal.report.tools
+
+
+@contextlib.contextmanager
+def _set_aside(folder: Path) -> Iterator[None]:
+    """Have no plugin and pin there, for new ones; the old ones come back if what is done in the block fails."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="old-") as name:
+        old = [(folder / each, Path(name) / each) for each in (_PLUGIN, LOCK_NAME)]
+        for place, aside in old:
+            if place.exists():
+                place.rename(aside)
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
+            (folder / LOCK_NAME).unlink(missing_ok=True)
+            for place, aside in old:
+                if aside.exists():
+                    aside.rename(place)
+            raise
 
 
 @contextlib.contextmanager

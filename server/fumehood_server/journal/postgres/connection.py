@@ -110,7 +110,7 @@ def _in_time(gen: Generator[Wait, _Ready, _Value], answer_s: float) -> Generator
 
 
 def connect(database: Database, *, readonly: bool = False, answer_s: float | None = None) -> BoundedConnection:
-    """A connection: in autocommit mode where it only reads. Raises psycopg's own errors: see `told`."""
+    """A connection: in autocommit mode where it only reads. Raises psycopg's own errors: see `as_store_errors`."""
     connection = BoundedConnection.connect(resolved(database), autocommit=True)
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
@@ -145,7 +145,7 @@ def resolved(database: Database) -> str:
 
 
 @contextlib.contextmanager
-def told(database: Database) -> Iterator[None]:
+def as_store_errors(database: Database) -> Iterator[None]:
     """PostgreSQL's errors as ours, on one line and without the URL's password."""
     try:
         yield

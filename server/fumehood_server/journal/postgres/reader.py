@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fumehood_server.journal.postgres.connection import connect, told
+from fumehood_server.journal.postgres.connection import as_store_errors, connect
 from fumehood_server.journal.postgres.schema import check_version, version_of
 from fumehood_server.journal.sql import SqlReader
 from fumehood_server.journal.store import NoJournalError
@@ -33,7 +33,7 @@ class PostgresReader(SqlReader):
             NewerJournalError: a newer sidecar wrote it.
         """
         self.database = database
-        with contextlib.ExitStack() as stack, told(database):
+        with contextlib.ExitStack() as stack, as_store_errors(database):
             self._connection = stack.enter_context(contextlib.closing(connect(database, readonly=True)))
             found = version_of(self._connection)
             if found is None:
@@ -46,9 +46,9 @@ class PostgresReader(SqlReader):
         # Binary: a body as text would be twice as long.
         return self._connection.execute(sql.replace("?", "%s").encode(), values, binary=True).fetchall()
 
-    def told(self) -> contextlib.AbstractContextManager[None]:
+    def as_store_errors(self) -> contextlib.AbstractContextManager[None]:
         """See `SqlReader`."""
-        return told(self.database)
+        return as_store_errors(self.database)
 
     def least_time_us(self) -> int:
         """See `Reader`. Any: each sidecar has a clock of its own, and `reached_us` is what events are found by."""
@@ -63,7 +63,7 @@ class PostgresReader(SqlReader):
         last = b""
         while True:
             sql = "SELECT digest, data FROM documents WHERE digest > ? ORDER BY digest LIMIT ?"
-            with told(self.database):
+            with as_store_errors(self.database):
                 rows = self.rows(sql, (last, _PORTION))
             yield from ((digest, data) for digest, data in rows)
             if len(rows) < _PORTION:
@@ -75,7 +75,7 @@ class PostgresReader(SqlReader):
         after = -1, ""
         while True:
             sql = "SELECT size, signer, note FROM checkpoints WHERE (size, signer) > (?, ?) ORDER BY 1, 2 LIMIT ?"
-            with told(self.database):
+            with as_store_errors(self.database):
                 rows = self.rows(sql, (*after, _PORTION))
             yield from ((size, note) for size, _, note in rows)
             if len(rows) < _PORTION:
@@ -91,7 +91,7 @@ class PostgresReader(SqlReader):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """Within the block all that is read is as it was at one moment, whatever is written meanwhile."""
-        with told(self.database), self._connection.transaction():
+        with as_store_errors(self.database), self._connection.transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             yield
 

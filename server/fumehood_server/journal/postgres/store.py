@@ -11,44 +11,23 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from fumehood_evidence.merkle import HASH_BYTES, leaf_hash
 
-from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
-from fumehood_server.journal.encoding import decode
-from fumehood_server.journal.entry import CallClaim, CallRow, Entry, RunClaim, filed
+from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.postgres.agreement import SharedSettings, agree
-from fumehood_server.journal.postgres.connection import BoundedConnection, connect, told
-from fumehood_server.journal.postgres.ownership import hold, is_dead, taken_over
+from fumehood_server.journal.postgres.connection import as_store_errors, connect
+from fumehood_server.journal.postgres.locked_lookups import approvals_of, events_left, quotas_of, runs_of, standing_of
+from fumehood_server.journal.postgres.ownership import hold, taken_over
 from fumehood_server.journal.postgres.reader import PostgresReader
+from fumehood_server.journal.postgres.row_writing import append_and_commit
 from fumehood_server.journal.postgres.rows import Rows, known_calls
-from fumehood_server.journal.postgres.run_owners import END_TYPE, NEWEST, NO_OWNER, RunOwners
 from fumehood_server.journal.postgres.schema import MIGRATIONS, migrate
-from fumehood_server.journal.postgres.statements import (
-    APPROVAL,
-    CALLS,
-    CHANGES,
-    EVENT_TYPES,
-    EVENTS_OF_OPEN,
-    KNOWN,
-    PAYLOAD_TYPES,
-    QUOTA_HOLDS,
-    QUOTA_WINDOWS,
-    STANDING,
-)
-from fumehood_server.journal.quota_rows import EXPIRED, MAX_EXPIRED, OPEN_HOLDS, QuotaRows, counters_of
+from fumehood_server.journal.postgres.statements import KNOWN
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
-from fumehood_server.journal.standing_rows import StandingRows, standing_ids_of
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tree
-from fumehood_server.model.approvals import Approval
-from fumehood_server.model.quota_counts import Window
-from fumehood_server.model.standing import Standing
 
 if TYPE_CHECKING:
     from fumehood_server.config.database import Database
-
-_FEW = 64
-"""Rows that go as arrays of one statement. More are copied: measured, that takes a third as long for each row, and two
-exchanges with the server."""
 
 
 @dataclass(slots=True)
@@ -94,7 +73,7 @@ class PostgresStore:
         self._instance = instance
         self._tree: Tree | None = None
         self._settles: list[str] = []
-        with contextlib.ExitStack() as stack, told(database):
+        with contextlib.ExitStack() as stack, as_store_errors(database):
             self._connection = stack.enter_context(contextlib.closing(connect(database)))
             migrate(self._connection, database)
             hold(self._connection, instance.sidecar, instance.earlier_pid)
@@ -105,7 +84,7 @@ class PostgresStore:
 
     def write(self, entries: Sequence[Entry]) -> int:
         """See `Store`."""
-        with told(self.database):
+        with as_store_errors(self.database):
             self._settle_doubt()
             written = self._instance.written
             new = [each for each in entries if id(each) not in written] if written else entries
@@ -162,73 +141,22 @@ class PostgresStore:
                 {self._instance.sidecar, *self._settles},
                 self._instance.sidecar,
                 self._instance.window_us,
-                self._approvals(ids_of(entries)),
-                self._left(entries),
-                self._quotas(entries),
-                self._standing(standing_ids_of(entries)),
-                self._runs([each.run for each in entries if each.run is not None]),
+                approvals_of(connection, entries),
+                events_left(connection, entries),
+                quotas_of(connection, entries),
+                standing_of(connection, entries),
+                runs_of(connection, entries, self._instance.sidecar),
             )
             yield rows
             if rows.events:
                 self._instance.in_doubt = _InDoubt([*entries], size, rows.first_body)
-            self._commit(rows)
+            append_and_commit(connection, rows)
             self._instance.in_doubt = None
             self._tree = tree
         except BaseException:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()
             raise
-
-    def _approvals(self, approval_ids: list[str]) -> ApprovalRows:
-        """As they are. Who changes one has the lock of the head."""
-        if not approval_ids:
-            return ApprovalRows()
-        sql = "SELECT approval_id, record FROM approvals WHERE approval_id = ANY(%s)"
-        found = self._connection.execute(sql, (approval_ids,), binary=True).fetchall()
-        return ApprovalRows({approval_id: Approval.from_json(bytes(record)) for approval_id, record in found})
-
-    def _standing(self, standing_ids: list[str]) -> StandingRows:
-        """Likewise."""
-        if not standing_ids:
-            return StandingRows()
-        sql = "SELECT standing_id, record FROM standing_approvals WHERE standing_id = ANY(%s)"
-        found = self._connection.execute(sql, (standing_ids,), binary=True).fetchall()
-        return StandingRows({standing_id: Standing.from_json(bytes(record)) for standing_id, record in found})
-
-    def _left(self, entries: Sequence[Entry]) -> dict[str, int]:
-        """How many events those calls have which dead sidecars left, of the ones that are claimed.
-
-        Until the transaction ends, none of those sidecars can come back.
-        """
-        claims = [each.call for each in entries if type(each.call) is CallClaim]
-        return {
-            each.call_id: self.rows(EVENTS_OF_OPEN, (each.call_id, each.call_id))[0][0]
-            for each in claims
-            if is_dead(self._connection, each.owner)
-        }
-
-    def _runs(self, claims: Sequence[RunClaim]) -> RunOwners:
-        """Likewise."""
-        found = {}
-        for run_id in {each.run_id for each in claims}:
-            for kind, body in self.rows(NEWEST, (run_id,)):
-                found[run_id] = NO_OWNER if kind == END_TYPE else decode(bytes(body))["sidecar"]
-        left = {each.owner for each in claims if each.owner and each.owner != self._instance.sidecar}
-        return RunOwners(found, [each for each in left if is_dead(self._connection, each)])
-
-    def _quotas(self, entries: Sequence[Entry]) -> QuotaRows:
-        """Likewise."""
-        windows, holds = counters_of(entries)
-        found = QuotaRows()
-        if windows:
-            sql = "SELECT counter, record FROM quota_windows WHERE counter = ANY(%s)"
-            rows = self._connection.execute(sql, (windows,), binary=True).fetchall()
-            found.windows = {counter: Window.from_json(bytes(record)) for counter, record in rows}
-        if holds:
-            sql = f"SELECT counter, calls.call_id {OPEN_HOLDS} AND counter = ANY(%s)"
-            for counter, call_id in self._connection.execute(sql.encode(), (holds,)).fetchall():
-                found.holds.setdefault(counter, set()).add(call_id)
-        return found
 
     def _checked(self, found: list[tuple[int, int, int, int]]) -> tuple[int, int, int]:
         if len(found) != 1:
@@ -240,48 +168,6 @@ class PostgresStore:
             raise StoreError(f"{self.database}: its schema was put back to version {version}")
         size, reached_us, late_us = rest
         return size, reached_us, late_us
-
-    def _commit(self, rows: Rows) -> None:
-        """Append them and commit. Few rows go with the commit, in one exchange with the server."""
-        connection = self._connection
-        tables = ("events", EVENT_TYPES, rows.events), ("payloads", PAYLOAD_TYPES, rows.payloads)
-        for table, types, several in tables:
-            if len(several) > _FEW:
-                _copy(connection, table, types, several)
-        with connection.pipeline():
-            for table, types, several in tables:
-                if 0 < len(several) <= _FEW:
-                    _insert(connection, table, types, several)
-            if rows.calls:
-                connection.execute(CALLS, _columns([_call_columns(each) for each in rows.calls.values()]))
-            if rows.changes:
-                connection.execute(CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
-            of_approvals = [(APPROVAL, each) for each in rows.approvals.rows()]
-            for statement, row in (*of_approvals, *((STANDING, each) for each in rows.standing.rows())):
-                connection.execute(statement, row)
-            self._write_quotas(rows)
-            if rows.documents:
-                sql = "INSERT INTO documents SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING"
-                connection.execute(sql, _columns([*rows.documents.items()]))
-            for tile in rows.tiles:
-                connection.execute("INSERT INTO tiles VALUES (%s, %s, %b)", (tile.level, tile.index, tile.hashes))
-            connection.execute(
-                "UPDATE head SET size = %s, reached_us = %s, late_us = %s",
-                (rows.tree.size, rows.reached_us, rows.late_us),
-            )
-            connection.commit()
-
-    def _write_quotas(self, rows: Rows) -> None:
-        connection, quotas = self._connection, rows.quotas
-        windows, holds = quotas.window_rows(), quotas.hold_rows()
-        if quotas.released:
-            connection.execute("DELETE FROM quota_holds WHERE call_id = ANY(%s)", ([*quotas.released],))
-        if windows:
-            expired = EXPIRED.replace("?", "%s").encode()
-            connection.execute(expired, (rows.reached_us, MAX_EXPIRED + len(windows)))
-            connection.execute(QUOTA_WINDOWS, _columns(windows))
-        if holds:
-            connection.execute(QUOTA_HOLDS, _columns(holds))
 
     def _up_to(self, size: int) -> Tree:
         """The tree over so many events: as this sidecar knows it, and what others have appended since."""
@@ -303,7 +189,7 @@ class PostgresStore:
 
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """See `Store`."""
-        with told(self.database), self._head(()) as rows:
+        with as_store_errors(self.database), self._head(()) as rows:
             connection = self._connection
             end = first_at(self, before_us, 0, rows.tree.size)
             sql = "SELECT position FROM payloads WHERE position < %s ORDER BY position LIMIT %s"
@@ -317,7 +203,7 @@ class PostgresStore:
 
     def prune_events(self, before_us: int, limit: int, event: PruneEventsEvent) -> int:
         """See `Store`."""
-        with told(self.database), self._head(()) as rows:
+        with as_store_errors(self.database), self._head(()) as rows:
             # Of tables that nobody has analysed yet, the planner may think that reading all is quicker.
             self._connection.execute("SET LOCAL enable_seqscan = off")
             removal = next_removal(self, rows.tree.size, before_us, limit)
@@ -334,13 +220,13 @@ class PostgresStore:
 
     def owners(self) -> list[str]:
         """See `Store`."""
-        with told(self.database), self._connection.transaction():
+        with as_store_errors(self.database), self._connection.transaction():
             return [owner for (owner,) in self.rows("SELECT DISTINCT owner FROM calls WHERE end_position IS NULL")]
 
     @contextlib.contextmanager
     def taking_over(self, owner: str) -> Iterator[bool]:
         """See `Store`."""
-        with told(self.database), taken_over(self._connection, owner) as taken:
+        with as_store_errors(self.database), taken_over(self._connection, owner) as taken:
             if taken:
                 self._settles.append(owner)
             try:
@@ -351,7 +237,7 @@ class PostgresStore:
 
     def tree(self) -> Tree:
         """See `Store`."""
-        with told(self.database), self._connection.transaction():
+        with as_store_errors(self.database), self._connection.transaction():
             row = self._connection.execute("SELECT size FROM head").fetchone()
             return self._up_to(0 if row is None else row[0])
 
@@ -360,7 +246,7 @@ class PostgresStore:
         sql = (
             "INSERT INTO checkpoints VALUES (%s, %s, %s) ON CONFLICT (size, signer) DO UPDATE SET note = excluded.note"
         )
-        with told(self.database), self._connection.transaction():
+        with as_store_errors(self.database), self._connection.transaction():
             self._connection.execute(sql, (size, note.partition("\n")[0], note))
 
     def shrink(self) -> None:
@@ -369,44 +255,10 @@ class PostgresStore:
         Raises:
             StoreError: it takes longer than is waited for, or there is not as much space as it takes meanwhile.
         """
-        with told(self.database), contextlib.closing(connect(self.database, answer_s=3_600.0)) as connection:
+        with as_store_errors(self.database), contextlib.closing(connect(self.database, answer_s=3_600.0)) as connection:
             connection.autocommit = True
             connection.execute("VACUUM FULL events, calls, payloads")
 
     def close(self) -> None:
         """See `Store`."""
         self._opened.close()
-
-
-def _copy(connection: BoundedConnection, table: str, types: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN (FORMAT binary)".encode()) as copy:
-        copy.set_types(types)
-        for row in rows:
-            copy.write_row(row)
-
-
-def _insert(
-    connection: BoundedConnection, table: str, types: Sequence[str], rows: Sequence[tuple[object, ...]]
-) -> None:
-    arrays = ", ".join(f"%b::{each}[]" for each in types)
-    connection.execute(f"INSERT INTO {table} SELECT * FROM unnest({arrays})".encode(), _columns(rows))
-
-
-def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _call_columns(row: CallRow) -> tuple[object, ...]:
-    return (
-        row.call_id,
-        filed(row.run_id),
-        filed(row.session_id),
-        filed(row.tool),
-        row.arguments_hash,
-        row.has_effects,
-        row.started_us,
-        int(row.state),
-        row.start_position,
-        row.end_position,
-        row.owner,
-    )

@@ -39,7 +39,7 @@ class SqlReader(ABC):
         """What a statement finds, with `?` for each value."""
 
     @abstractmethod
-    def told(self) -> contextlib.AbstractContextManager[None]:
+    def as_store_errors(self) -> contextlib.AbstractContextManager[None]:
         """The database's errors as ours."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class SqlReader(ABC):
 
     def search(self, query: EventQuery, span: Span, bounds: Bounds) -> Found:
         """See `Reader`."""
-        with self.told():
+        with self.as_store_errors():
             return search(self, query, span, bounds)
 
     def counts(self) -> Counts:
@@ -73,13 +73,13 @@ class SqlReader(ABC):
             "SELECT (SELECT coalesce(max(position) + 1, 0) FROM events), (SELECT count(*) FROM calls), "
             "(SELECT count(end_position) FROM calls), (SELECT count(*) FROM payloads)"
         )
-        with self.told():
+        with self.as_store_errors():
             return Counts(*next(iter(self.rows(sql))))
 
     def last(self, kind: str) -> StoredEvent | None:
         """See `Reader`."""
         sql = f"{SELECT} WHERE type = ? {_rare([kind])} ORDER BY position DESC LIMIT 1"
-        with self.told():
+        with self.as_store_errors():
             row = next(iter(self.rows(sql, (kind,))), None)
         return None if row is None else StoredEvent(*row)
 
@@ -87,14 +87,14 @@ class SqlReader(ABC):
         """See `Reader`."""
         where, values = _where(wanted)
         sql = f"{SELECT} WHERE position > ? {where} ORDER BY position LIMIT ?"
-        with self.told():
+        with self.as_store_errors():
             return [StoredEvent(*row) for row in self.rows(sql, (after, *values, limit))]
 
     def bodies(self, start: int, end: int) -> Iterator[bytes]:
         """See `Reader`."""
         for first in range(start, end, _PORTION):
             sql = "SELECT body FROM events WHERE position >= ? AND position < ? ORDER BY position"
-            with self.told():
+            with self.as_store_errors():
                 rows = [*self.rows(sql, (first, min(end, first + _PORTION)))]
             for (body,) in rows:
                 yield body
@@ -104,7 +104,7 @@ class SqlReader(ABC):
         if not call_ids:
             return {}
         sql = f"SELECT {_CALL}, {self._owner} FROM calls WHERE call_id IN ({', '.join('?' * len(call_ids))})"
-        with self.told():
+        with self.as_store_errors():
             return {row[0]: _call_row(row) for row in self.rows(sql, tuple(call_ids))}
 
     def approvals(
@@ -125,7 +125,7 @@ class SqlReader(ABC):
         sql = f"SELECT position, record FROM approvals {where}ORDER BY position {'DESC' if call_id else 'ASC'} LIMIT ?"
         found: list[tuple[int, bytes]] = []
         size = 0
-        with self.told():
+        with self.as_store_errors():
             for position, record in self.rows(sql, (*(value for _, value in parts), limit)):
                 size += len(record)
                 if found and size > max_bytes:
@@ -139,7 +139,7 @@ class SqlReader(ABC):
             return {}
         marks = ", ".join("?" * len(approval_ids))
         sql = f"SELECT approval_id, position FROM approvals WHERE approval_id IN ({marks})"
-        with self.told():
+        with self.as_store_errors():
             return {row[0]: row[1] for row in self.rows(sql, tuple(approval_ids))}
 
     def approval_rows(self, after: tuple[int, str], *, limit: int) -> list[ApprovalRow]:
@@ -148,7 +148,7 @@ class SqlReader(ABC):
             "SELECT approval_id, call_id, is_open, position, record FROM approvals "
             "WHERE (position, approval_id) > (?, ?) ORDER BY position, approval_id LIMIT ?"
         )
-        with self.told():
+        with self.as_store_errors():
             rows = self.rows(sql, (*after, limit))
             return [
                 ApprovalRow(approval_id, call_id, bool(is_open), position, bytes(record))
@@ -167,19 +167,19 @@ class SqlReader(ABC):
             tests.append("is_open AND until_us > ?")
             values.append(open_at_us)
         sql = f"{_STANDING} WHERE {' AND '.join(tests)} ORDER BY standing_id LIMIT ?"
-        with self.told():
+        with self.as_store_errors():
             return [_standing_row(row) for row in self.rows(sql, (*values, limit))]
 
     def standing_approval(self, standing_id: str) -> StandingRow | None:
         """See `Reader`."""
-        with self.told():
+        with self.as_store_errors():
             row = next(iter(self.rows(f"{_STANDING} WHERE standing_id = ?", (standing_id,))), None)
         return None if row is None else _standing_row(row)
 
     def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
         """See `Reader`."""
         sql = f"{SELECT} WHERE subject = ? AND position < ? AND subject <> '' AND {NOT_ENDS} AND {OF_APPROVALS}"
-        with self.told():
+        with self.as_store_errors():
             return [StoredEvent(*each) for each in self.rows(f"{sql} ORDER BY position", (call_id, before))]
 
     def quota_windows(self) -> Iterator[bytes]:
@@ -187,7 +187,7 @@ class SqlReader(ABC):
         last = ""
         while True:
             sql = "SELECT counter, record FROM quota_windows WHERE counter > ? ORDER BY counter LIMIT ?"
-            with self.told():
+            with self.as_store_errors():
                 rows = [*self.rows(sql, (last, _PORTION))]
             yield from (bytes(record) for _, record in rows)
             if len(rows) < _PORTION:
@@ -196,7 +196,7 @@ class SqlReader(ABC):
 
     def quota_holds(self) -> list[tuple[bytes, int]]:
         """See `Reader`."""
-        with self.told():
+        with self.as_store_errors():
             found = self.rows(f"SELECT min(label), count(*) {OPEN_HOLDS} GROUP BY counter")
             return [(bytes(label), int(count)) for label, count in found]
 
@@ -206,7 +206,7 @@ class SqlReader(ABC):
             f"SELECT {_CALL}, {self._owner} FROM calls WHERE end_position IS NULL AND {self._owner} = ? "
             "ORDER BY start_position LIMIT ?"
         )
-        with self.told():
+        with self.as_store_errors():
             return [_call_row(row) for row in self.rows(sql, (owner, limit))]
 
     def newest_calls(self, *, run_id: str = "", limit: int) -> list[CallRow]:
@@ -223,7 +223,7 @@ class SqlReader(ABC):
                 f"SELECT {_CALL}, {self._owner} FROM events JOIN calls ON call_id = subject "
                 "AND start_position = position WHERE type = 'execute_start' ORDER BY position DESC LIMIT ?"
             )
-        with self.told():
+        with self.as_store_errors():
             return [_call_row(row) for row in self.rows(sql, (*values, limit))]
 
     def events_of_call(self, call_id: str) -> list[StoredEvent]:
@@ -235,7 +235,7 @@ class SqlReader(ABC):
             f"{SELECT} WHERE position IN (?, ?) UNION ALL {SELECT} WHERE subject = ? AND position > ? "
             f"AND subject <> '' AND {NOT_ENDS} ORDER BY position"
         )
-        with self.told():
+        with self.as_store_errors():
             values = (row.start_position, row.end_position, call_id, row.start_position)
             return [StoredEvent(*each) for each in self.rows(sql, values)]
 
@@ -245,10 +245,10 @@ class SqlReader(ABC):
             "SELECT position, subject FROM events WHERE position >= ? AND type = 'execute_start' "
             "ORDER BY position LIMIT ?"
         )
-        with self.told():
+        with self.as_store_errors():
             start = first_at(self, since_us, 0, self.size())
         while True:  # in portions, since an open statement would keep the writer's log from being taken over
-            with self.told():
+            with self.as_store_errors():
                 rows = [*self.rows(sql, (start, _IDS))]
             yield from (call_id for _, call_id in rows)
             if len(rows) < _IDS:
@@ -258,19 +258,19 @@ class SqlReader(ABC):
     def calls_of_run(self, run_id: str) -> list[str]:
         """See `Reader`."""
         sql = "SELECT call_id FROM calls WHERE run_id = ? OR session_id = ? ORDER BY start_position"
-        with self.told():
+        with self.as_store_errors():
             return [row[0] for row in self.rows(sql, (run_id, run_id))]
 
     def payloads(self, start: int, end: int) -> dict[tuple[int, int], bytes]:
         """See `Reader`."""
         sql = "SELECT position, part, data FROM payloads WHERE position >= ? AND position < ?"
-        with self.told():
+        with self.as_store_errors():
             return {(position, part): data for position, part, data in self.rows(sql, (start, end))}
 
     def payloads_of(self, position: int, *, max_bytes: int) -> list[bytes | None]:
         """See `Reader`."""
         sql = "SELECT CASE WHEN length(data) <= ? THEN data END FROM payloads WHERE position = ? ORDER BY part"
-        with self.told():
+        with self.as_store_errors():
             return [data for (data,) in self.rows(sql, (max_bytes, position))]
 
     def document(self, digest: bytes) -> bytes | None:
@@ -280,7 +280,7 @@ class SqlReader(ABC):
 
     def documents(self) -> Iterator[tuple[bytes, bytes]]:
         """See `Reader`."""
-        with self.told():
+        with self.as_store_errors():
             yield from self.rows("SELECT digest, data FROM documents")
 
     def tile(self, level: int, index: int) -> bytes | None:
@@ -290,7 +290,7 @@ class SqlReader(ABC):
 
     def tile_places(self) -> list[tuple[int, int]]:
         """See `Reader`."""
-        with self.told():
+        with self.as_store_errors():
             return [(level, tile) for level, tile in self.rows("SELECT level, tile FROM tiles")]
 
     def checkpoints(self) -> Iterator[tuple[int, str]]:
@@ -298,7 +298,7 @@ class SqlReader(ABC):
         after = -1
         while True:
             sql = "SELECT size, note FROM checkpoints WHERE size > ? ORDER BY size LIMIT ?"
-            with self.told():
+            with self.as_store_errors():
                 rows = [*self.rows(sql, (after, _PORTION))]
             yield from rows
             if len(rows) < _PORTION:
@@ -311,7 +311,7 @@ class SqlReader(ABC):
         return found
 
     def _one(self, sql: str, *values: object) -> Any:  # noqa: ANN401 - what the column holds
-        with self.told():
+        with self.as_store_errors():
             row = next(iter(self.rows(sql, values)), None)
         return None if row is None else row[0]
 

@@ -139,7 +139,7 @@ _LOG_BYTES = 64 * 1024 * 1024
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """A connection. The writer's makes the file. Raises SQLite's own errors: see `told`."""
+    """A connection. The writer's makes the file. Raises SQLite's own errors: see `as_store_errors`."""
     if not readonly:
         # SQLite gives its other files the rights of this one.
         with contextlib.suppress(OSError):  # told by SQLite
@@ -178,7 +178,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
+def as_store_errors(path: Path) -> Iterator[None]:
     """SQLite's errors as ours."""
     try:
         yield

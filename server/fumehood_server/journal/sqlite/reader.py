@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fumehood_server.journal.sql import SqlReader
-from fumehood_server.journal.sqlite.database import check_version, connect, told
+from fumehood_server.journal.sqlite.database import as_store_errors, check_version, connect
 
 
 class SqliteReader(SqlReader):
@@ -22,7 +22,7 @@ class SqliteReader(SqlReader):
             NewerJournalError: a newer sidecar wrote it.
         """
         self.path = path
-        with contextlib.ExitStack() as stack, told(path):
+        with contextlib.ExitStack() as stack, as_store_errors(path):
             self._connection = stack.enter_context(contextlib.closing(connect(path, readonly=True)))
             check_version(self._connection, path)
             stack.pop_all()
@@ -31,14 +31,14 @@ class SqliteReader(SqlReader):
         """See `SqlReader`."""
         return self._connection.execute(sql, values)
 
-    def told(self) -> contextlib.AbstractContextManager[None]:
+    def as_store_errors(self) -> contextlib.AbstractContextManager[None]:
         """See `SqlReader`."""
-        return told(self.path)
+        return as_store_errors(self.path)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """See `Reader`. What is written meanwhile stays in the write-ahead log until the end of the block."""
-        with told(self.path):
+        with as_store_errors(self.path):
             self._connection.execute("BEGIN")
             try:
                 self.size()  # a transaction sees what was committed before its first read

@@ -15,7 +15,7 @@ from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
 from fumehood_server.journal.quota_rows import EXCEEDED, EXPIRED, MAX_EXPIRED, OPEN_HOLDS, QuotaRows, counters_of
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
-from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
+from fumehood_server.journal.sqlite.database import as_store_errors, connect, locked, migrate
 from fumehood_server.journal.sqlite.reader import SqliteReader
 from fumehood_server.journal.standing_rows import StandingRows, standing_ids_of
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
@@ -54,7 +54,7 @@ class SqliteStore:
         """Those that were counted last, as the file has them: nobody else writes."""
         self._written_windows = 0
         """Since those that count nothing were removed."""
-        with contextlib.ExitStack() as stack, told(path):
+        with contextlib.ExitStack() as stack, as_store_errors(path):
             stack.enter_context(locked(path))
             self._connection = stack.enter_context(contextlib.closing(connect(path)))
             migrate(self._connection, path)
@@ -84,13 +84,13 @@ class SqliteStore:
 
     def _set_synchronous(self, mode: str) -> None:
         if mode != self._synchronous:
-            with told(self.path):
+            with as_store_errors(self.path):
                 self._connection.execute(f"PRAGMA synchronous = {mode}")
             self._synchronous = mode
 
     def _write(self, entries: Sequence[Entry], also: Callable[[sqlite3.Connection], object] | None = None) -> int:
         """Append events, and do something more in the same transaction."""
-        with told(self.path), self._windows_as_written():
+        with as_store_errors(self.path), self._windows_as_written():
             tree = self.tree().copy()
             rows = _Rows(
                 self._approvals(ids_of(entries)), self._standing(standing_ids_of(entries)), self._quotas(entries)
@@ -166,7 +166,7 @@ class SqliteStore:
 
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """See `Store`."""
-        with told(self.path):
+        with as_store_errors(self.path):
             connection = self._connection
             end = first_at(self, before_us, 0, self.tree().size)
             sql = "SELECT position FROM payloads WHERE position < ? ORDER BY position LIMIT 1 OFFSET ?"
@@ -181,7 +181,7 @@ class SqliteStore:
 
     def prune_events(self, before_us: int, limit: int, event: PruneEventsEvent) -> int:
         """See `Store`."""
-        with told(self.path):
+        with as_store_errors(self.path):
             removal = next_removal(self, self.tree().size, before_us, limit)
             if removal is None:
                 return 0
@@ -213,20 +213,20 @@ class SqliteStore:
         Raises:
             StoreError: there is not as much space as it takes meanwhile.
         """
-        with told(self.path):
+        with as_store_errors(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def tree(self) -> Tree:
         """See `Store`."""
         if self._tree is None:
-            with told(self.path):
+            with as_store_errors(self.path):
                 self._tree = load_tree(SqliteReader(self.path))
         return self._tree
 
     def add_checkpoint(self, size: int, note: str) -> None:
         """See `Store`."""
-        with told(self.path):
+        with as_store_errors(self.path):
             self._connection.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", (size, note))
 
     def close(self) -> None:

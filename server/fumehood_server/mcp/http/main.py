@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 import uvloop
 from mcp.shared.exceptions import MCPDeprecationWarning
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from fumehood_server.mcp.http.app import mcp_app
@@ -51,6 +52,8 @@ def main() -> None:
     flush = configure_logging(settings.log_level, terminal=settings.log_is_terminal)
     for each in _TALKATIVE:
         logging.getLogger(each).setLevel(logging.ERROR)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_no_departure)
     # Logging and the handshake are of the past in 2026-07-28, and of the present in 2025-11-25.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     try:
@@ -58,6 +61,14 @@ def main() -> None:
             runner.run(_serve(settings))
     finally:
         flush()
+
+
+def _is_no_departure(record: logging.LogRecord) -> bool:
+    """Whether a record is of anything but a client that left before its request's body was there.
+
+    For 2025-11-25 the SDK takes that for a fault of its own, and logs it as an error; `RequestBounds` ends it else.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
 
 
 async def _serve(settings: HttpSettings) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood_server.calls.documents import DocumentChecks, NoVerdictError
-from fumehood_server.model.schema import SchemaError, check_schema
+from fumehood_server.model.schema import CostlyPatternsError, SchemaError, check_schema
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.failures import failed
 from fumehood_server.orchestration.request import OutputContract, Rule
+from fumehood_server.validation.budget import INLINE
 from fumehood_server.validation.documents import Document, Flaw, Kind, Rejected, Verdict
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -56,7 +57,7 @@ async def prepare(asked: OutputContract, checks: DocumentChecks, *, key: str, vo
     Raises:
         RunFailedError: its schema, its grammar or a rule can't be used.
     """
-    schema_json = await _schema(asked)
+    schema_json = await _schema(asked, checks, key)
     contract = Contract(
         asked=asked,
         key=key,
@@ -93,15 +94,29 @@ async def verdict_of(checks: DocumentChecks, key: str, document: Document) -> Ve
     return await checks.check_beside(key, document)
 
 
-async def _schema(asked: OutputContract) -> str:
+async def _schema(asked: OutputContract, checks: DocumentChecks, key: str) -> str:
     if asked.schema is None:
         return ""
+    text, most = json.dumps(asked.schema), INLINE.pattern_states
     try:
-        # Compiling a large one takes a while, mostly in Python, which lets others in.
-        return await asyncio.to_thread(check_schema, json.dumps(asked.schema), arguments=False)
+        try:  # a large one takes a while, mostly in Python, which lets others in; its patterns don't
+            return await asyncio.to_thread(check_schema, text, arguments=False, max_states=most)
+        except CostlyPatternsError:
+            return await _check_beside(text, checks, key)
     except SchemaError as exc:
-        text = f"the schema {exc.problem}"
-        raise failed(Code.CONFIG_SCHEMA_REQUIRED, text, details={"hint": exc.hint} if exc.hint else None) from exc
+        problem, details = f"the schema {exc.problem}", {"hint": exc.hint} if exc.hint else None
+        raise failed(Code.CONFIG_SCHEMA_REQUIRED, problem, details=details) from exc
+
+
+async def _check_beside(schema_json: str, checks: DocumentChecks, key: str) -> str:
+    """As `check_schema`, in the validator process."""
+    try:
+        verdict = await checks.check_beside(key, Document(Kind.SCHEMA, "", "", schema_json))
+    except NoVerdictError as exc:
+        raise SchemaError(_no_end(exc)) from exc
+    if isinstance(verdict, Rejected):
+        raise SchemaError(verdict.problem, "".join(each["message"] for each in verdict.faults))
+    return verdict.text
 
 
 async def _problem(checks: DocumentChecks, key: str, document: Document) -> str:
@@ -109,8 +124,12 @@ async def _problem(checks: DocumentChecks, key: str, document: Document) -> str:
     try:
         verdict = await verdict_of(checks, key, document)
     except NoVerdictError as exc:
-        return f"can't be used: reading it came to no end ({exc.cause.value})"
+        return _no_end(exc)
     return verdict.problem if isinstance(verdict, Rejected) and verdict.flaw is Flaw.SCHEMA_UNUSABLE else ""
+
+
+def _no_end(exc: NoVerdictError) -> str:
+    return f"can't be used: reading it came to no end ({exc.cause.value})"
 
 
 def _rules_json(rules: Iterable[tuple[Rule, str]]) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from fumehood_server.model.pattern_cost import building_states, find_patterns
 from fumehood_server.validation.budget import KIB, Budget, OverBudgetError
 from fumehood_server.validation.documents import MAX_FAULTS, Accepted, Document, Flaw, Rejected, Verdict
 from fumehood_server.validation.explanation import explain, fault_json
@@ -26,7 +27,10 @@ def check_rules(document: Document, validators: Validators, budget: Budget) -> V
         OverBudgetError: it takes more than `budget`, which says so.
     """
     rules: list[tuple[str, str, dict[str, Any]]] = json.loads(document.schema_json)
-    if budget.hands_over and len(rules) * len(document.text) > _INLINE_CHARS:
+    if budget.hands_over and (
+        len(rules) * len(document.text) > _INLINE_CHARS
+        or sum(map(building_states, find_patterns(rules))) > budget.pattern_states  # each is a schema of its own
+    ):
         raise OverBudgetError
     try:
         output = parse(document.text)

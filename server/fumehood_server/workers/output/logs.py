@@ -124,8 +124,11 @@ class PluginLog:
     ) -> None:
         """Keep one line and hand it on. Never blocks. Without `forward` the sidecar's own log says it already."""
         if self.redactor.active:
-            # What lies across the cut is taken out before it is cut.
-            message = self.redactor.text(message[: MAX_LINE_BYTES + self.redactor.longest_bytes])
+            # What lies across the cut is taken out before it is cut. The end may be the beginning of a secret.
+            longest = self.redactor.longest_bytes
+            begun = message[: MAX_LINE_BYTES + longest]
+            shown = self.redactor.text(begun)
+            message = shown if len(begun) == len(message) else shown[: max(0, len(shown) - longest)]
             fields_json = json_or_nothing(fields_json, self.redactor.text(fields_json))
         line = LogLine(
             time=time.time(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fumehood_server.model.inferences import MAX_MESSAGES, MAX_TEXT_BYTES
 from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES
 from fumehood_server.workers.output.logs import json_or_nothing
-from fumehood_server.workers.wire.messages import MAX_BLOCKS
+from fumehood_server.workers.wire.messages import MAX_BLOCKS, MAX_UPDATE_DATA_BYTES
 
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
@@ -19,10 +19,24 @@ if TYPE_CHECKING:
     from fumehood_server.secrets import Redactor
 
 
-MAX_VALUES = 10_000
-"""Recorded values of one call (plugin.proto)."""
+AT_ONCE_BYTES = 16 * 1024
+AT_ONCE_ITEMS = 32
+"""A frame of up to so many bytes, and blocks, values or messages, is scrubbed in one go: of bytes that are all secrets
+in under 2 ms, of items in 0.4 ms."""
 
 Steps = Generator[None, None, None]
+
+
+def is_short(frame: plugin_pb2.PluginFrame, size: int) -> bool:
+    """Whether a frame, of `size` bytes, may be scrubbed in one go."""
+    if size > AT_ONCE_BYTES:
+        return False
+    kind = frame.WhichOneof("frame")
+    if kind == "result":
+        return len(frame.result.content) <= AT_ONCE_ITEMS
+    if kind == "recorded_values":
+        return len(frame.recorded_values.values) <= AT_ONCE_ITEMS
+    return kind != "inference_request" or len(frame.inference_request.messages) <= AT_ONCE_ITEMS
 
 
 def scrub_frame(frame: plugin_pb2.PluginFrame, redactor: Redactor) -> Steps:
@@ -43,8 +57,12 @@ def scrub_frame(frame: plugin_pb2.PluginFrame, redactor: Redactor) -> Steps:
 def _scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> Steps:
     message.message = yield from redactor.text_in_steps(message.message)
     message.unit = yield from redactor.text_in_steps(message.unit)
-    found = yield from redactor.text_in_steps(message.data_json)
-    message.data_json = json_or_nothing(message.data_json, found)
+    before = message.data_json  # each access makes another object
+    if len(before) > MAX_UPDATE_DATA_BYTES:  # it is not passed on
+        message.data_json = ""
+        return
+    found = yield from redactor.text_in_steps(before)
+    message.data_json = json_or_nothing(before, found)
 
 
 def _scrub_question(message: plugin_pb2.Question, redactor: Redactor) -> Steps:
@@ -66,7 +84,7 @@ def _scrub_inference(message: plugin_pb2.InferenceRequest, redactor: Redactor) -
 
 
 def _scrub_values(message: plugin_pb2.RecordedValues, redactor: Redactor) -> Steps:
-    for each in message.values if len(message.values) <= MAX_VALUES else ():  # more are not kept
+    for each in message.values:
         each.name = yield from redactor.text_in_steps(each.name)
         each.value_json = yield from redactor.text_in_steps(each.value_json)
         each.error_json = yield from redactor.text_in_steps(each.error_json)

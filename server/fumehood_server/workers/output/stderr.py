@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fumehood_server.token_bucket import TokenBucket
+from fumehood_server.workers.output.log_rate import LogRate
 from fumehood_server.workers.output.logs import PluginLog
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from fumehood_server.workers.wire.pipes import PipeReader
 from fumehood_server.workers.wire.portions import portions
@@ -39,11 +40,6 @@ class StderrLines:
         self._partial = bytearray()
         self._overlong = False
         self._dropped = 0
-
-    def take_output(self, data: bytes) -> None:
-        """Take what was read, all of it at once. A line goes to the log when its end has come."""
-        self.count(data)
-        self.take_lines(data, 0, len(data))
 
     def count(self, data: bytes) -> None:
         """Count what was read towards the rate."""
@@ -95,8 +91,10 @@ class StderrLines:
             self._dropped = 0
 
     def _keep(self, data: bytes, start: int, end: int) -> None:
+        if self._overlong:
+            return
         # What lies across the cut is taken out before it is cut.
-        room = MAX_LINE_BYTES + self._log.redactor.longest_bytes - len(self._partial)
+        room = max(0, MAX_LINE_BYTES + self._log.redactor.longest_bytes - len(self._partial))
         if end - start > room:
             self._overlong = True
             end = start + room
@@ -104,11 +102,13 @@ class StderrLines:
 
     def _write(self) -> None:
         redactor = self._log.redactor
+        data = bytes(self._partial)
         if redactor.active:
-            self._overlong |= len(self._partial) > MAX_LINE_BYTES
-            self._partial = bytearray(redactor.data(bytes(self._partial)))
-        text = self._partial.decode("utf-8", "backslashreplace").removesuffix("\r")
-        if self._overlong:
+            data = redactor.data(data)
+            if self._overlong:  # the end may be the beginning of a secret
+                data = data[: max(0, len(data) - redactor.longest_bytes)]
+        text = data.decode("utf-8", "backslashreplace").removesuffix("\r")
+        if self._overlong or len(data) > MAX_LINE_BYTES:
             text = text[: MAX_LINE_BYTES - len(_CUT.encode())] + _CUT
         self._log.write("stderr", "info", text, worker_id=self._worker_id, dropped=self._dropped)
         self._dropped = 0

@@ -10,10 +10,11 @@ import orjson
 from fumehood.v1 import plugin_pb2
 
 from fumehood_server.model.worker import WorkerState
+from fumehood_server.token_bucket import TokenBucket
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
-from fumehood_server.workers.output.scrubbing import Steps, scrub_frame
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
+from fumehood_server.workers.output.log_rate import LogRate
+from fumehood_server.workers.output.scrubbing import Steps, is_short, scrub_frame
 from fumehood_server.workers.process.lifecycle import EndRequest
 from fumehood_server.workers.process.value_collector import MAX_FRAMES, ValueCollector
 from fumehood_server.workers.wire import messages
@@ -33,9 +34,6 @@ MAX_ELEMENTS = 12_288
 """Fields of a frame. The largest result, of 1,024 blobs of which everything is said, has 10,242."""
 MAX_READY_ELEMENTS = 20_480
 """Fields of `Ready`: 1,024 tools that set every field and require eight things."""
-
-SCRUBBED_AT_ONCE_BYTES = 16 * 1024
-"""A frame of up to so many bytes is scrubbed in one go, in under 2 ms where all of it are secrets."""
 
 _REQUESTS = frozenset({"http_request", "secret_request", "question", "inference_request"})
 """Frames by which a call requests something of the sidecar."""
@@ -101,11 +99,11 @@ class FrameDispatcher:
         self._to.life.pipe_closed(Violation.STDOUT_CLOSED, "it closed its stdout")
 
     def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> Steps | None:
-        """See `FrameHandler`. Secrets are taken out first: of a large frame in steps, and then it is taken."""
+        """See `FrameHandler`. Secrets are taken out first, in steps unless the frame is short, and then it is taken."""
         redactor = self._to.log.redactor
-        if redactor.active:
+        if redactor.active and self._is_wanted(frame, size):
             steps = scrub_frame(frame, redactor)
-            if size > SCRUBBED_AT_ONCE_BYTES:
+            if not is_short(frame, size):
                 return self._take_in_steps(steps, frame, size)
             for _ in steps:
                 pass
@@ -115,6 +113,17 @@ class FrameDispatcher:
     def _take_in_steps(self, steps: Steps, frame: plugin_pb2.PluginFrame, size: int) -> Steps:
         yield from steps
         self._take(frame, size)
+
+    def _is_wanted(self, frame: plugin_pb2.PluginFrame, size: int) -> bool:
+        """Whether anybody sees what it says: not values that are left out, nor an update that nobody waits for."""
+        kind = frame.WhichOneof("frame")
+        if kind == "recorded_values":
+            attempt = self._to.table.under_way.get(frame.recorded_values.invocation_id)
+            return attempt is not None and _values_of(attempt).keeps(frame.recorded_values, size)
+        if kind == "update":
+            attempt = self._to.table.under_way.get(frame.update.invocation_id)
+            return attempt is not None and attempt.invocation.on_update is not None and attempt.cancel_reason is None
+        return True
 
     def _take(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
         kind = frame.WhichOneof("frame")
@@ -206,9 +215,7 @@ class FrameDispatcher:
             problem = "it sent recorded values after the result"
             self._refuse_stray(message.invocation_id, Violation.FRAME_AFTER_RESULT, problem)
             return
-        if attempt.values is None:
-            attempt.values = ValueCollector(attempt.invocation.max_recorded_bytes)
-        if not attempt.values.take(message, size):
+        if not _values_of(attempt).take(message, size):
             problem = f"it sent over {MAX_FRAMES} frames of recorded values for one call"
             self._to.life.violated(Violation.TOO_MANY_VALUES, problem)
 
@@ -251,6 +258,12 @@ class FrameDispatcher:
             life.violated(if_known, problem)
         else:
             life.violated(Violation.UNKNOWN_INVOCATION, f"it sent a frame for call {invocation_id}, which never was")
+
+
+def _values_of(attempt: WorkerAttempt) -> ValueCollector:
+    if attempt.values is None:
+        attempt.values = ValueCollector(attempt.invocation.max_recorded_bytes)
+    return attempt.values
 
 
 def _object_or_nothing(text: str) -> str:

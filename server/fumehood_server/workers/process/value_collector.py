@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from fumehood_sdk.wire.recorded_values import RecordedValue
 
 from fumehood_server.model.taken_values import TakenValues
-from fumehood_server.workers.output.scrubbing import MAX_VALUES
 
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
 
+MAX_VALUES = 10_000
+"""Of one call (plugin.proto)."""
 MAX_FRAMES = 20_000
 """Of one call (plugin.proto): one for each value and one for each request, which no SDK needs."""
 MAX_NAME_CHARACTERS = 16_384
@@ -31,8 +32,17 @@ class ValueCollector:
         self._left_out = 0
         self._values: list[RecordedValue] = []
 
+    def keeps(self, message: plugin_pb2.RecordedValues, size: int) -> bool:
+        """Whether the values of a frame of `size` bytes are kept. Others need not be scrubbed."""
+        return (
+            self._frames < MAX_FRAMES
+            and self._bytes + size <= self._max_bytes
+            and len(self._values) + len(message.values) <= MAX_VALUES
+        )
+
     def take(self, message: plugin_pb2.RecordedValues, size: int) -> bool:
         """Take a frame of `size` bytes, without secrets. False: there are more frames than anybody needs."""
+        keeps = self.keeps(message, size)
         self._frames += 1
         if self._frames > MAX_FRAMES:
             return False
@@ -40,7 +50,7 @@ class ValueCollector:
             return True
         self._left_out += message.left_out
         self._bytes += size
-        if self._bytes > self._max_bytes or len(self._values) + len(message.values) > MAX_VALUES:
+        if not keeps:
             self._left_out += len(message.values)
             return True
         self._values += [

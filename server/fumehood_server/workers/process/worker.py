@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Self
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.secrets import SecretUnavailableError
-from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.limits.meter import Meter
 from fumehood_server.workers.process.attempt import AttemptContext, AttemptTable, WorkerAttempt
+from fumehood_server.workers.process.ending import Ending, EndingParts
 from fumehood_server.workers.process.greeting import definitions_error
-from fumehood_server.workers.process.hung import close_when_gone
 from fumehood_server.workers.process.lifecycle import EndRequest, Lifecycle
 from fumehood_server.workers.process.limit_enforcement import LimitEnforcement
 from fumehood_server.workers.process.receipts import receipt_of
 from fumehood_server.workers.process.requests import RequestRouter
+from fumehood_server.workers.process.watch import Watch
 from fumehood_server.workers.process.worker_output import WorkerOutput
 from fumehood_server.workers.wire import messages
 from fumehood_server.workers.wire.pipes import PipeWriter
@@ -82,14 +82,9 @@ class ProcessWorker:
         self._process_id = process.pid
         self._log = log
         self._settings = settings
-        self._one_call = one_call
         self._plugin_requests = plugin_requests
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
-        self._escalated_to = EscalationStep.CANCEL_FRAME
-        self._ended_by_itself = False
-        self.exit = ""
-        """How it ended, in words. Empty while it lives."""
         self._tasks = asyncio.TaskGroup()
         self.table = AttemptTable()
         """Its calls."""
@@ -127,6 +122,25 @@ class ProcessWorker:
             requests=self._requests,
             meter=self._meter,
         )
+        self._watch = Watch(life, self._limits, settings, self._tasks)
+        self._ending = Ending(
+            EndingParts(
+                process=process,
+                spec=spec,
+                worker_id=worker_id,
+                log=log,
+                settings=settings,
+                life=life,
+                table=self.table,
+                writer=self._writer,
+                output=self._output,
+                requests=self._requests,
+                limits=self._limits,
+                meter=self._meter,
+                watch=self._watch,
+                one_call=one_call,
+            )
+        )
 
     @property
     def state(self) -> WorkerState:
@@ -136,7 +150,12 @@ class ProcessWorker:
     @property
     def ended_by(self) -> EscalationStep:
         """The hardest means that was used to end it."""
-        return self._escalated_to
+        return self._ending.escalated_to
+
+    @property
+    def exit(self) -> str:
+        """How it ended, in words. Empty while it lives."""
+        return self._ending.exit
 
     @property
     def greeting(self) -> plugin_pb2.Ready:
@@ -203,7 +222,7 @@ class ProcessWorker:
         """
         secrets = await self._start_secrets()
         self._writer.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes, secrets=secrets))
-        if not await self._until(lambda: self.state is not WorkerState.STARTING, within_s=timeout_s):
+        if not await self._watch.until(lambda: self.state is not WorkerState.STARTING, within_s=timeout_s):
             words = self._log.last_words(self.worker_id)
             if not self.life.exited:
                 timeout_s, mid_frame = self._settings.start_timeout_s, self._output.mid_frame
@@ -242,18 +261,18 @@ class ProcessWorker:
 
     async def serve(self) -> None:
         """Return when it gets no new calls: it was asked to end, or has exited."""
-        await self._until(lambda: self.life.requested > EndRequest.NONE)
+        await self._watch.until(lambda: self.life.requested > EndRequest.NONE)
 
     async def until(self, condition: Callable[[], bool], *, within_s: float = math.inf) -> bool:
         """As `serve`, or when something else is so of which `life.notify` tells; says whether that is so."""
-        await self._until(lambda: self.life.requested > EndRequest.NONE or condition(), within_s=within_s)
+        await self._watch.until(lambda: self.life.requested > EndRequest.NONE or condition(), within_s=within_s)
         return condition()
 
     async def end(self) -> CallError:
         """End it at once, for it did not become what it was started for. Returns what it died of."""
         if not self.life.exited:
             self.life.request(EndRequest.KILL)
-        await self._end_uninterrupted()
+        await self._ending.run()
         cause = self.life.cause or faults.ending_error(self.spec.plugin)
         if self._output.greeted or "stderr" in cause.details:
             return cause
@@ -266,165 +285,6 @@ class ProcessWorker:
         if error is not None:
             self.kill()
         try:
-            await self._end_uninterrupted()
+            await self._ending.run()
         finally:
             await self._tasks.__aexit__(None, None, None)
-
-    async def _end_uninterrupted(self) -> None:
-        """Go on to the end, whoever cancels it, and however often."""
-        cancelled: asyncio.CancelledError | None = None
-        failed = False
-        while self.state is not WorkerState.DEAD:
-            try:
-                await (self._end_by_force() if failed else self._end())
-            except asyncio.CancelledError as error:
-                self.kill()
-                cancelled = error
-            except Exception as problem:  # a fault of ours must leave neither process nor call behind
-                if failed:
-                    raise
-                failed = True
-                get_logger().error("a worker's end failed", exc_info=problem, worker_id=self.worker_id)
-        if cancelled is not None:
-            raise cancelled
-
-    async def _end_by_force(self) -> None:
-        self._process.kill()
-        await self.life.until(lambda: self.life.vanished, within_s=self._settings.kill_confirm_s)
-        self._reap()
-
-    async def _end(self) -> None:
-        if self.state is not WorkerState.ENDING:  # for nobody has asked for its end
-            self._ended_by_itself = True
-            self.life.stop_admitting()
-        await self._drain()
-        await self._ask_to_exit()
-        await self._terminate()
-        await self._kill()
-        await self._read_what_is_left()
-        self._reap()
-
-    async def _drain(self) -> None:
-        """Let calls under way finish; beside one that ignored its cancellation, for `linger_s` more."""
-        life, table = self.life, self.table
-
-        def is_over() -> bool:
-            return life.requested >= EndRequest.SHUTDOWN or not table.under_way
-
-        await self._until(lambda: is_over() or table.lingering)
-        if not is_over():
-            await self._until(lambda: is_over() or not table.unanswered, within_s=self._settings.linger_s)
-        if life.exited:
-            return
-        if not is_over():
-            life.request(EndRequest.TERMINATE, faults.cancellation_ignored_error(self.spec.plugin))
-        elif self._limits.filled and not table.under_way:
-            self.kill()
-
-    async def _ask_to_exit(self) -> None:
-        if self.life.exited or self.life.requested >= EndRequest.TERMINATE:
-            return
-        self._writer.send(messages.shutdown(self._settings.shutdown_grace_s))
-        await self._until(lambda: self.life.requested >= EndRequest.TERMINATE, within_s=self._settings.shutdown_grace_s)
-
-    async def _terminate(self) -> None:
-        if self.life.exited or self.life.requested >= EndRequest.KILL:
-            return
-        self._escalate(EscalationStep.SIGTERM, "sent SIGTERM to the program")
-        self._process.terminate()
-        await self._until(
-            lambda: self.life.requested >= EndRequest.KILL,
-            within_s=self._settings.terminate_grace_of(self.spec.isolation),
-        )
-
-    async def _kill(self) -> None:
-        life, settings = self.life, self._settings
-        if life.exited and life.requested < EndRequest.KILL:
-            # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
-            await life.until(lambda: life.vanished, within_s=settings.pipe_grace_s)
-        if life.vanished:
-            return
-        if self._escalated_to is not EscalationStep.SIGKILL:
-            self._meter.note()
-            self._output.stop_frames()
-            self._escalate(EscalationStep.SIGKILL, "killed every process of the sandbox")
-            self._process.kill()
-        await life.until(lambda: life.vanished, within_s=settings.kill_confirm_s)
-
-    async def _read_what_is_left(self) -> None:
-        """What the process said last may still be in its pipes, a result among it."""
-        life = self.life
-        self._output.hold(held=False)
-        if life.vanished:
-            await life.until(
-                lambda: (self._output.frames_ended or life.requested is EndRequest.KILL) and self._output.stderr_ended,
-                within_s=self._settings.pipe_grace_s,
-            )
-
-    def _reap(self) -> None:
-        """Let go of the process, and answer everybody who waits."""
-        life = self.life
-        self._requests.close()
-        self._writer.stop()
-        self._output.stop()
-        if life.vanished:
-            self._process.poll()
-            description = self._process.exit_description
-        else:
-            description = "killed, and still hanging in the kernel"
-            life.say(f"process {self._process_id} was killed and does not vanish", level="error")
-        self.exit = description
-        if self._ended_by_itself:
-            life.failed = True
-            life.say(f"ended by itself: {description}", level="warning")
-        self._attribute_death(description)
-        for attempt in self.table.under_way.values():
-            attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), self._escalated_to)
-        self.table.under_way.clear()
-        life.become_dead()
-        if life.vanished:
-            self._process.close()
-        else:
-            close_when_gone(self._process, life.running)
-
-    def _attribute_death(self, description: str) -> None:
-        """Find out what it died of, if anybody is to be told."""
-        life = self.life
-        ready = self._output.greeted
-        if life.cause is None and (self.table.under_way or not ready or life.failed):
-            words = self._log.last_words(self.worker_id)
-            life.cause = self._limits.attribute_death() or faults.death_error(
-                self.spec.plugin, description, words, ready=ready, mid_frame=self._output.mid_frame
-            )
-
-    async def _until(self, condition: Callable[[], bool], *, within_s: float = math.inf) -> bool:
-        """Wait for something, or for the process's exit, and say whether it is so. Meanwhile look at the process."""
-        life, clock = self.life, asyncio.get_running_loop().time
-        deadline = clock() + within_s
-        while not (condition() or life.exited) and clock() < deadline:
-            await life.wait_for_change(until=min(deadline, self._limits.due_at, self._pipe_due_at()))
-            self._look(clock())
-        return condition()
-
-    def _look(self, now: float) -> None:
-        """Hold the process to its limits and to its pipes, as far as that is due."""
-        if now >= self._limits.due_at:
-            for attempt, limit in self._limits.look(now):
-                self._tasks.create_task(attempt.end_for_limit(limit))
-        closed = self.life.closed_pipe
-        if closed is not None and now >= self._pipe_due_at() and not self.life.exited:
-            self.life.violated(closed.violation, closed.problem)
-
-    def _pipe_due_at(self) -> float:
-        """When a process that closed a pipe, as it does when it exits, must have done so."""
-        closed = self.life.closed_pipe
-        if closed is None or self.life.requested is EndRequest.KILL:
-            return math.inf
-        return closed.at + self._settings.pipe_grace_s
-
-    def _escalate(self, step: EscalationStep, message: str) -> None:
-        self._escalated_to = step
-        if self._one_call and self.table.served and not self.table.under_way:
-            return  # how each of them ends
-        # An operator looks for calls that had to be ended by force, and not for workers that nobody needs any more.
-        self.life.say(message, level="info" if self.table.under_way else "debug")

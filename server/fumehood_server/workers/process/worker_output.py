@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
 
+from fumehood_server.token_bucket import TokenBucket
+from fumehood_server.workers.output.log_rate import LogRate
 from fumehood_server.workers.output.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines, StderrReader
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.frame_dispatch import DispatchTargets, FrameDispatcher
 from fumehood_server.workers.wire.frame_reader import FrameReader
 

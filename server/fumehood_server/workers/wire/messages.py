@@ -18,6 +18,7 @@ from fumehood_server.model.inferences import (
     AskedInference,
     GivenInference,
 )
+from fumehood_server.model.json_depth import is_deeper
 from fumehood_server.model.plugin_requests import MAX_HEADER_FIELDS, OutboundRequest
 from fumehood_server.model.questions import Answer, AnswerAction, Question
 from fumehood_server.model.side_effects import SIDE_EFFECTS
@@ -358,13 +359,4 @@ def _facts(text: str) -> dict[str, object]:
     if not isinstance(facts, dict):
         return {"details_left_out": "not an object"}
     # The writer of JSON refuses what its reader takes, and callers' readers recurse as well.
-    return {"details_left_out": "nested too deeply"} if _deeper_than(facts, MAX_FAILURE_DEPTH) else facts
-
-
-def _deeper_than(value: object, depth: int) -> bool:
-    """Whether more than this many objects and arrays lie in each other. Looks level by level: nothing here recurses."""
-    level = [value]
-    for _ in range(depth):
-        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [child for children in nested for child in children]
-    return any(isinstance(each, dict | list) for each in level)
+    return {"details_left_out": "nested too deeply"} if is_deeper(facts, MAX_FAILURE_DEPTH) else facts

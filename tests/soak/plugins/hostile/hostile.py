@@ -113,6 +113,15 @@ def questions(call: int) -> None:
     write(result(call))
 
 
+def costly_patterns(call: int) -> None:
+    """Questions whose patterns are short and take long to build, and one that is no trouble."""
+    for number in range(1, 61):
+        patterns = b",".join(b'"p%d":{"pattern":"\\\\pL{%d}"}' % (each, 180 + each + number) for each in range(60))
+        schema = b'{"type":"object","properties":{' + (b"" if number == 60 else patterns) + b"}}"
+        write(frame(8, field(1, call) + field(2, number) + field(3, b"Which?") + field(4, schema)))
+    write(result(call))
+
+
 def refs(call: int) -> None:
     write(result(call))
 

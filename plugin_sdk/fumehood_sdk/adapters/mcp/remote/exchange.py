@@ -213,7 +213,7 @@ class Exchange:
                 message[REQUEST_KEY] = self.message.get("id") if is_mine else None
                 emit(message)
             if answered:
-                upstream.replays.end()
+                upstream.replays.end(self._mark)
                 return True
         return False
 
@@ -225,7 +225,7 @@ class Exchange:
         if len(body) > limit:
             raise TooLongError
         if self.is_request:
-            upstream.replays.end()
+            upstream.replays.end(self._mark)
         if response.status == _NOT_FOUND and names_session:
             raise SessionEndedError
         found = self._answer_in(response, body)

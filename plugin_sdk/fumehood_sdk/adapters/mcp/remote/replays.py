@@ -18,35 +18,40 @@ MAX_SEEN = 1024
 class Replays:
     """What has been on its way to the server, and what has come from it. For many threads."""
 
-    __slots__ = ("_begun", "_lock", "_seen", "_unanswered")
+    __slots__ = ("_alone", "_begun", "_lock", "_seen", "_unanswered")
 
     def __init__(self) -> None:
         """Nothing."""
         self._lock = threading.Lock()
         self._begun = 0
-        self._unanswered = 0
+        self._alone = 0
+        """Of the last request that was the only one under way when it was sent."""
+        self._unanswered = set[int]()
         self._seen: deque[str] = deque(maxlen=MAX_SEEN)
 
     def begin(self) -> int:
-        """A request is sent. Returns a mark for `is_alone`."""
+        """A request is sent. Returns its mark."""
         with self._lock:
             self._begun += 1
-            self._unanswered += 1
-            return self._begun if self._unanswered == 1 else 0
+            if not self._unanswered:
+                self._alone = self._begun
+            self._unanswered.add(self._begun)
+            return self._begun
 
-    def end(self) -> None:
-        """One has its answer. One that never gets it counts as under way."""
+    def end(self, mark: int) -> None:
+        """The request with this mark has its answer. One that never gets it is under way until the session's end."""
         with self._lock:
-            self._unanswered -= 1
+            self._unanswered.discard(mark)
 
     def is_alone(self, mark: int) -> bool:
         """Whether the request with this mark has been the only one since it was sent."""
-        return mark == self._begun
+        return mark == self._begun == self._alone
 
     def begin_session(self) -> None:
-        """The ids of the server's requests begin anew."""
+        """The ids of the server's requests begin anew, and none of an earlier session is replayed."""
         with self._lock:
             self._seen.clear()
+            self._unanswered.clear()
 
     def has_come(self, message: Mapping[str, Any]) -> bool:
         """Whether a message is a request of the server's that has come before. It has from now on."""

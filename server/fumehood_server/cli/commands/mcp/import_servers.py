@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     type=click.Choice(["claude-desktop", "vscode", "cursor", "claude-code"]),
     help="Whose configuration it is, where its name doesn't tell.",
 )
-@click.option("--workspace", type=click.Path(path_type=Path), metavar="FOLDER", help="For ${workspaceFolder}.")
+@click.option(
+    "--workspace",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="For ${workspaceFolder}, and Claude Code's project.",
+)
 @click.option("--input", "inputs", multiple=True, metavar="ID=VALUE", help="Value of an input; again.")
 @click.option(
     "--plain", multiple=True, metavar="VARIABLE", help="A variable or header field that is no secret, or url; again."
@@ -120,6 +125,7 @@ def import_servers(
                 "config": str(place.path),
                 "unknown_keys": list(found.unknown),
                 "keys_given_twice": list(found.twice),
+                "other_projects": list(found.other_projects),
                 "servers": [each.to_json() for each in outcomes],
             }
         )
@@ -161,6 +167,7 @@ def _say_more(found: HostConfiguration, outcomes: Sequence[Outcome], place: Conf
     import shlex
 
     from fumehood_server.cli.configured import CONFIG_CHANGED
+    from fumehood_server.cli.mcp_import.claude_code_scopes import named_projects
     from fumehood_server.cli.mcp_import.configuration_place import address_of, configuration_at
     from fumehood_server.cli.mcp_import.outcome import Status
     from fumehood_server.cli.output import note, say
@@ -169,6 +176,9 @@ def _say_more(found: HostConfiguration, outcomes: Sequence[Outcome], place: Conf
         note(f"{found.path}: the key {key} isn't known here")
     for key in found.twice:
         note(f"{found.path}: the key {key} is given twice, and the last one counts")
+    if found.other_projects:
+        named = named_projects(found.other_projects)
+        note(f"{found.path}: servers of {named} are not taken: --workspace FOLDER takes those of one")
     if not outcomes:
         say("There are no servers in it.")
     if not any(each.status in {Status.IMPORTED, Status.UPDATED} for each in outcomes):

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fumehood_server.cli.failure import CommandError
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import Level
+
+_LEVELS = ("none", "read", "write", "external")
+
+
+def _tool_levels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Behind TOOL=, the levels."""
+    tool, equals, start = incomplete.partition("=")
+    return [f"{tool}={each}" for each in _LEVELS if equals and each.startswith(start)]
 
 
 @click.command(short_help="Run one MCP server in a sandbox, as a stdio server.")
@@ -25,11 +37,20 @@ from fumehood_server.cli.failure import CommandError
 @click.option(
     "--max-side-effects",
     "level_name",
-    type=click.Choice(["none", "read", "write", "external"]),
+    type=click.Choice(_LEVELS),
     default="external",
     show_default=True,
     help="Offer tools up to this level.",
 )
+@click.option(
+    "--level",
+    "tool_levels",
+    multiple=True,
+    metavar="TOOL=LEVEL",
+    shell_complete=_tool_levels,
+    help="A tool's level, whatever the server says of it; again.",
+)
+@click.option("--one-process", is_flag=True, help="One process for tools of every level: it keeps state between calls.")
 @click.option("--update", is_flag=True, help="Install and pin it anew.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def wrap(
@@ -40,6 +61,8 @@ def wrap(
     secrets: tuple[str, ...],
     allow: tuple[str, ...],
     level_name: str,
+    tool_levels: tuple[str, ...],
+    one_process: bool,
     update: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -61,6 +84,7 @@ def wrap(
     Examples:
       fumehood mcp wrap --write /data --allow "write_*" -- npx -y @modelcontextprotocol/server-filesystem /data
       fumehood mcp wrap --network api.github.com:443 --secret GITHUB_TOKEN -- ./github-mcp-server stdio
+      fumehood mcp wrap --network example.com:443 --level fetch=external -- uvx mcp-server-fetch
       fumehood mcp wrap -- uvx mcp-server-time
     """
     from fumehood_sandbox import Level
@@ -72,14 +96,36 @@ def wrap(
 
     try:
         with interrupts():  # whatever asks it to end, its sidecar ends first
+            levels = _levels(tool_levels)
             wrapped = WrappedCommand(command=command, variables=_variables(variables), secrets=_secrets(secrets))
             with installed_server(wrapped, lambda line: note(f"fumehood: {line}"), update=update) as server:
-                grants = grants_for(server, read=read, write=write, hosts=hosts, allow=allow, level=Level(level_name))
+                grants = grants_for(
+                    server,
+                    read=read,
+                    write=write,
+                    hosts=hosts,
+                    allow=allow,
+                    level=Level(level_name),
+                    tool_levels=levels,
+                    one_process=one_process,
+                )
                 say_what_holds(server, grants)
                 number = serve_wrapped(server, grants)
     except SignalledError as ended:
         number = ended.number
     return 128 + number if number else 0
+
+
+def _levels(texts: tuple[str, ...]) -> dict[str, Level]:
+    from fumehood_sandbox import Level
+
+    found = {}
+    for text in texts:
+        tool, _, level = text.partition("=")
+        if not tool or level not in _LEVELS:
+            raise CommandError(f"--level {text}: not TOOL=LEVEL", f"LEVEL is one of {', '.join(_LEVELS)}.")
+        found[tool] = Level(level)
+    return found
 
 
 def _variables(texts: tuple[str, ...]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import WorkerInfo
-from fumehood_server.rpc.outcomes import receipt_message
-from fumehood_server.rpc.tools import reason_message, tool_message
+from fumehood_server.rpc.result_messages import receipt_message
+from fumehood_server.rpc.tool_messages import reason_message, tool_message
 
 if TYPE_CHECKING:
     from fumehood_server.plugins.availability import AvailabilityScan
@@ -36,7 +36,7 @@ def live_state(
     if plugin.state is PluginState.REFUSED:
         return plugin.state, plugin.reasons
     reasons: dict[Reason, None] = dict.fromkeys(plugin.reasons)
-    for tool in plugin.tools:
+    for tool in plugin.tools or plugin.reads:  # an MCP server may have no tools
         availability = server.catalog.availability(tool, scan)
         if availability.available:
             return PluginState.SERVING, ()

@@ -42,11 +42,6 @@ class ToolWriter:
         self._written[name] = (tool, availability, message)
         return message
 
-    def keep(self, names: frozenset[str]) -> None:
-        """Forget every other tool."""
-        for name in self._written.keys() - names:
-            del self._written[name]
-
 
 def tool_message(tool: RegisteredTool, availability: Availability) -> tool_pb2.Tool:
     """The tool as callers see it."""

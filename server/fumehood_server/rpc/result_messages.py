@@ -10,6 +10,7 @@ import orjson
 from fumehood.v1 import error_pb2, tool_pb2, tool_service_pb2
 from fumehood_sandbox import Receipt
 
+from fumehood_server.calls import Entry
 from fumehood_server.model.call import (
     CallApproval,
     CallError,
@@ -95,6 +96,19 @@ class ResultWriter:
             message.layers.append(_UNRECORDED)
         self._receipts[id(receipt)] = (receipt, message)
         return message
+
+
+def entry_fields(call_id: str, entry: Entry) -> dict[str, Any]:
+    """What a call says on its way, as the one field that `StreamToolResponse` and `SessionResponse` have for it."""
+    match entry:
+        case CallRetry():
+            return {"retry": retry_message(call_id, entry)}
+        case CallApproval():
+            return {"approval": approval_awaited(call_id, entry)}
+        case CallQuestion():
+            return {"question": question_message(call_id, entry)}
+        case CallUpdate():
+            return {"update": update_message(call_id, entry)}
 
 
 def update_message(call_id: str, update: CallUpdate) -> tool_pb2.ToolUpdate:

@@ -1,0 +1,95 @@
+"""What was approved is void once it would run otherwise: by other rules, other code or wider grants."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fumehood.v1 import approval_service_pb2 as apb
+from fumehood.v1 import plugin_service_pb2 as ppb
+
+from tests.approvals.support import Client, Place, client_of, reason_in
+from tests.hooks.support import allow
+from tests.hooks.support import client_of as hooks_of
+from tests.sidecar import Sidecar
+
+
+async def test_a_policy_or_a_plugin_that_changes_voids_what_was_approved(place: Place) -> None:
+    rule = '[[policy.rule]]\nname = "{}"\npermission = "{}"\n'
+
+    async def change(client: Client, sidecar: Sidecar, old: str, new: str) -> None:
+        path = sidecar.folder / "fumehood.toml"
+        path.write_text(path.read_text().replace(old, new))
+        await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+
+    with place.sidecar(rule.format("first", "require_approval")) as sidecar:
+        async with client_of(sidecar) as client:
+            policy = await client.asked(place.call("policy", "policy", at_once=True))
+            waits = asyncio.create_task(client.call(place.call("waits", "waits")))
+            await client.decide(policy)
+            await change(client, sidecar, "first", "second")
+            other = await client.asked(place.call("policy", "policy", at_once=True))
+            (first,) = await client.list(policy.approval_id)
+            assert (first.state, other.state) == (apb.APPROVAL_STATE_WITHDRAWN, apb.APPROVAL_STATE_PENDING)
+            (waiting,) = [each for each in await client.list() if each.call_id == "waits"]
+            await client.decide(waiting)
+            again = await client.pending("waits", but=waiting)
+            await client.decide(again)
+            assert not (await waits).is_error
+
+            code = await client.asked(place.call("code", "code", at_once=True))
+            await client.decide(code)
+            await change(client, sidecar, "require_approval", "deny")
+            denied = await client.call(place.call("policy", "policy", at_once=True))
+            assert (denied.error.code, reason_in(denied)) == ("TOOL_DENIED", "denied")
+    module = place.code / "diary.py"
+    module.write_text(module.read_text() + "# changed\n")
+    (place.folder / "fumehood.lock").unlink()
+    with place.sidecar(rule.format("second", "require_approval")) as sidecar:
+        async with client_of(sidecar) as client:
+            assert (await client.list(code.approval_id))[0].state == apb.APPROVAL_STATE_APPROVED
+            await client.asked(place.call("code", "code", at_once=True))
+            assert (await client.list(code.approval_id))[0].state == apb.APPROVAL_STATE_WITHDRAWN
+    assert place.lines() == ["waits"]
+
+
+async def test_grants_that_change_void_what_was_approved_without_them(place: Place) -> None:
+    with place.sidecar() as sidecar:
+        async with client_of(sidecar) as client:
+            approval = await client.asked(place.call("wider", "wider", at_once=True))
+            await client.decide(approval)
+            path = sidecar.folder / "fumehood.toml"
+            more = place.folder / "more"
+            more.mkdir()
+            path.write_text(path.read_text().replace("write = [", f'write = ["{more}", '))
+            await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+            again = await client.asked(place.call("wider", "wider", at_once=True))
+            assert (await client.list(approval.approval_id))[0].state == apb.APPROVAL_STATE_WITHDRAWN
+            assert place.lines() == []
+            await client.decide(again)
+            assert not (await client.call(place.call("wider", "wider"))).is_error
+    assert place.lines() == ["wider"]
+
+
+async def test_rules_taken_up_while_a_hook_decides_are_those_by_which_it_is_asked(place: Place) -> None:
+    rule = '[[policy.rule]]\nname = "{}"\npermission = "{}"\n'
+    hook = '[[hook]]\nname = "slow"\ntools = ["note"]\nstages = ["before"]\n'
+    with place.sidecar(rule.format("first", "require_approval") + hook) as sidecar:
+        async with client_of(sidecar) as client, hooks_of(sidecar) as hooks:
+            serving = await hooks.connect("slow")
+            path = sidecar.folder / "fumehood.toml"
+            ends = []
+            for call_id, old, new in (
+                ("kept", "", ""),
+                ("named", "first", "second"),
+                ("denied", "require_approval", "deny"),
+            ):
+                call = asyncio.create_task(client.call(place.call("x", call_id, at_once=True)))
+                question = await serving.question()
+                path.write_text(path.read_text().replace(old, new))
+                await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+                await serving.answer(question, allow(question))
+                ends.append((await call).error.code)
+            asked = {each.call_id: [one.rule for one in each.requirements] for each in await client.list()}
+    assert ends == ["TOOL_APPROVAL_REQUIRED", "TOOL_APPROVAL_REQUIRED", "TOOL_DENIED"]
+    assert asked == {"kept": ["first"], "named": ["second"]}
+    assert place.lines() == []
