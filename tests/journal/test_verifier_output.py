@@ -1,4 +1,4 @@
-"""What the auditor's verifier prints of a bundle is a line of its own words, whatever a forger wrote into the bundle."""
+"""What the auditor's verifier prints of a bundle is lines of its own words, whatever a forger wrote into it."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ def image_archive() -> Path:
 
 def recipe_digest(checkout: Path) -> str:
     """Of all that an image of a checkout is made from: what git knows of or may come to know of, as it lies there."""
-    command = ["git", "-C", checkout, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES]
-    listed = run(command, what="git ls-files")
+    options = ["-z", "--cached", "--others", "--exclude-standard"]
+    listed = run(["git", "-C", str(checkout), "ls-files", *options, "--", *SOURCES], what="git ls-files")
     digest = hashlib.sha256(repr((SUITE, PACKAGES)).encode())
     for name in sorted(filter(None, listed.split("\0"))):
         path = checkout / name
