@@ -41,13 +41,15 @@ _LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let property tests take their time, and half as many examples as by default, and let SIGINT interrupt.
+    """Let property tests take their time, and half as many examples as by default, and let signals interrupt.
 
     Hypothesis fails an example that takes 0.2 s, as on a busy machine. A shell starts what it has in the background
-    with SIGINT ignored, and every process that a test starts would inherit that.
+    with SIGINT ignored, nohup(1) ignores SIGHUP, and every process that a test starts would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import settings  # noqa: PLC0415 - takes a second, and those who switch it off don't need it
 

@@ -95,7 +95,7 @@ def _clipped(problem: str) -> str:
 
 def _say(lines: Sequence[str]) -> None:
     """Print lines whose texts may be a forger's: none begins another line, or steers the terminal."""
-    encoding = sys.stdout.encoding
+    encoding = sys.stdout.encoding or "utf-8"  # a text in memory has none
     for line in lines:
         shown = "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in line)
         sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding) + "\n")

@@ -144,7 +144,6 @@ class PluginRequests:
             max_response_bytes=request.max_response_bytes,
             max_redirects=request.max_redirects,
         )
-        call.usage.requests += 1
         origin = CountedOrigin(call.spec.plugin, call)
         try:
             broker = await self.broker()
@@ -208,7 +207,6 @@ class PluginRequests:
         if call is not None:
             call.usage.sent_bytes += event.bytes_sent
             call.usage.received_bytes += event.bytes_received
-            call.usage.requests += isinstance(origin, RelayOrigin)
         redactor = self._logs.of(origin.plugin).redactor
         if redactor.active:
             text = redactor.text
@@ -228,7 +226,7 @@ class PluginRequests:
 
 
 class CountedOrigin(RequestOrigin):
-    """An origin with the call, to whose usage the bytes of its requests are added. Log lines don't show that."""
+    """An origin with the call, to whose usage its requests and their bytes are added. Log lines don't show that."""
 
     __slots__ = ("call",)
     call: RequestingCall | None
@@ -237,6 +235,11 @@ class CountedOrigin(RequestOrigin):
         """None: nobody knows for which call."""
         super().__init__(plugin, "" if call is None else call.tool, "" if call is None else call.call_id)
         object.__setattr__(self, "call", call)
+
+    def count_request(self) -> None:
+        """See `RequestOrigin`."""
+        if self.call is not None:
+            self.call.usage.requests += 1
 
 
 class RelayOrigin(CountedOrigin):

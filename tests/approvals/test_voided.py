@@ -70,7 +70,7 @@ async def test_grants_that_change_void_what_was_approved_without_them(place: Pla
     assert place.lines() == ["wider"]
 
 
-async def test_rules_taken_up_while_a_hook_decides_are_those_by_which_it_is_asked(place: Place) -> None:
+async def test_rules_taken_up_while_a_hook_decides_are_those_that_hold_for_the_call(place: Place) -> None:
     rule = '[[policy.rule]]\nname = "{}"\npermission = "{}"\n'
     hook = '[[hook]]\nname = "slow"\ntools = ["note"]\nstages = ["before"]\n'
     with place.sidecar(rule.format("first", "require_approval") + hook) as sidecar:
@@ -81,7 +81,8 @@ async def test_rules_taken_up_while_a_hook_decides_are_those_by_which_it_is_aske
             for call_id, old, new in (
                 ("kept", "", ""),
                 ("named", "first", "second"),
-                ("denied", "require_approval", "deny"),
+                ("freed", "require_approval", "allow"),
+                ("denied", "allow", "deny"),
             ):
                 call = asyncio.create_task(client.call(place.call("x", call_id, at_once=True)))
                 question = await serving.question()
@@ -90,6 +91,6 @@ async def test_rules_taken_up_while_a_hook_decides_are_those_by_which_it_is_aske
                 await serving.answer(question, allow(question))
                 ends.append((await call).error.code)
             asked = {each.call_id: [one.rule for one in each.requirements] for each in await client.list()}
-    assert ends == ["TOOL_APPROVAL_REQUIRED", "TOOL_APPROVAL_REQUIRED", "TOOL_DENIED"]
+    assert ends == ["TOOL_APPROVAL_REQUIRED", "TOOL_APPROVAL_REQUIRED", "", "TOOL_DENIED"]
     assert asked == {"kept": ["first"], "named": ["second"]}
-    assert place.lines() == []
+    assert place.lines() == ["x"]

@@ -36,7 +36,8 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
             assert line, said
             said += line
         process.send_signal(number)
-        assert process.wait(TIMEOUT_S) == 128 + number
+        said += process.stderr.read()
+        assert process.wait(TIMEOUT_S) == 128 + number, said.decode()
     left = [*tmp_path.glob("mcp/*"), *tmp_path.glob("**/secrets/*"), *temporary.iterdir()]
     assert (left, (tmp_path / "fumehood.toml").exists()) == ([], False)
     (found,) = import_servers(tmp_path, {"slow": {"API_KEY": "value-0000001"}})

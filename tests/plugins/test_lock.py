@@ -13,18 +13,19 @@ from fumehood_sandbox import Level
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.tool import DeclaredLimits, ToolDefinition
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
-from fumehood_server.plugins.definitions import RawDefinition, check_definition
+from fumehood_server.plugins.definitions import RawDefinition, check_definition, definition_digest
 from fumehood_server.plugins.lock import Lock, Pinned, lock_text, pin_plugins, read_lock
+
+RAW = RawDefinition(
+    name="echo",
+    description="Says it again.",
+    input_schema_json='{"type": "object"}',
+    side_effects="none",
+)
 
 
 def definition(name: str = "echo", **fields: object) -> ToolDefinition:
-    raw = RawDefinition(
-        name=name,
-        description="Says it again.",
-        input_schema_json='{"type": "object"}',
-        side_effects="none",
-    )
-    made, problems = check_definition(replace(raw, **fields))
+    made, problems = check_definition(replace(RAW, name=name, **fields))
     assert made is not None, problems
     return made
 
@@ -88,6 +89,27 @@ def test_what_is_pinned_is_read_back(tmp_path: Path) -> None:
     both = pin_plugins(path, {"two": pinned(version="2")})
     assert set(read_lock(path).plugins) == set(both.plugins) == {"one", "two"}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_schema_that_is_taken_no_more_keeps_no_other_plugin_away(tmp_path: Path) -> None:
+    path = tmp_path / "fumehood.lock"
+    schema = r'{"properties":{"name":{"pattern":"^\\p{L}{1,1000}$"}},"type":"object"}'
+    costly = replace(definition(), input_schema_json=schema)
+    assert check_definition(replace(RAW, input_schema_json=schema))[0] is None
+    pin_plugins(path, {"costly": pinned(costly), "plain": pinned()})
+    found = read_lock(path).plugins
+    assert {name: each.is_usable for name, each in found.items()} == {"costly": False, "plain": True}
+    assert found["costly"].tools == (costly,)
+    pin_plugins(path, {"plain": pinned(version="2")})
+    assert read_lock(path).plugins["costly"] == found["costly"]
+    path.write_text(path.read_text().replace("1,1000", "1,2000"))
+    with pytest.raises(ConfigError, match="doesn't have the digest"):
+        read_lock(path)
+
+
+def test_words_for_why_a_schema_is_not_taken_are_no_part_of_a_digest() -> None:
+    one, other = (replace(definition(), schema_problem=words) for words in ("too long", "longer than it may be"))
+    assert definition_digest(one) == definition_digest(other) != definition_digest(definition())
 
 
 def test_pinning_what_is_pinned_leaves_the_file_alone(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import grpc
+import pytest
 from fumehood.v1 import plugin_service_pb2 as plugins_pb
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
@@ -92,6 +93,28 @@ async def test_requests_that_wait_for_a_call_leave_places_to_others(plugin_folde
             assert set(ends) == {"CANCELLED_SIGNAL", "TOO_MANY_STREAMS"}
             assert MAX_WAITING // 2 < ends["CANCELLED_SIGNAL"] < MAX_WAITING
             assert (await tools.GetCall(wanted)).state == pb.CALL_STATE_ENDED
+
+
+async def test_requests_that_wait_for_a_call_keep_nobody_from_other_methods(plugin_folder: Path) -> None:
+    listen = 'listen = ["unix:agents.sock", "unix:operator.sock"]\n'
+    with running_sidecar([plugin_folder], server=listen) as sidecar:
+        channels = [grpc.aio.insecure_channel(target, options=OWN_CONNECTION) for target in sidecar.targets]
+        async with channels[0] as agents, channels[1] as operator, asyncio.timeout(2 * BOUND_S):
+            tools = ToolServiceStub(agents)
+            assert await end_of(tools.StreamTool(pb.StreamToolRequest(call=call("wait", HELD, call_id="held"))))
+            wanted = pb.GetCallRequest(call_id="held", wait=True)
+            waits = [asyncio.ensure_future(tools.GetCall(wanted)) for _ in range(MAX_WAITING)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await tools.GetCall(wanted)
+            assert reason_of(refused.value) == "TOO_MANY_STREAMS"
+            assert (await tools.GetCall(pb.GetCallRequest(call_id="held"))).state == pb.CALL_STATE_RUNNING
+            disable = plugins_pb.DisablePluginRequest(name="speech")
+            assert (await PluginServiceStub(agents).DisablePlugin(disable)).plugin.name == "speech"
+            ended = asyncio.ensure_future(ToolServiceStub(operator).GetCall(wanted))
+            await tools.CancelCall(pb.CancelCallRequest(call_id="held"))
+            assert (await ended).result.error.code == "CANCELLED_SIGNAL"
+            await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def test_reloads_of_one_connection_leave_a_turn_to_others(plugin_folder: Path) -> None:

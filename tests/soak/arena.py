@@ -59,7 +59,7 @@ class Arena:
         """The same with arguments that need not be JSON."""
         request = call(tool)
         request.arguments_json = arguments_json
-        answer = await self.counted(ToolServiceStub(channel).CallTool(request, timeout=CALL_TIMEOUT_S))
+        answer = await self.counted(self.tools(channel).CallTool(request, timeout=CALL_TIMEOUT_S))
         if answer is None:
             return None
         self.outcomes[answer.result.error.code or "ok"] += 1
@@ -85,6 +85,10 @@ class Arena:
     async def sleep_until_end(self) -> None:
         """Let the attack last."""
         await asyncio.sleep(self.left_s)
+
+    def tools(self, channel: grpc.aio.Channel) -> Any:
+        """`ToolService`."""
+        return ToolServiceStub(channel)
 
     def plugins(self, channel: grpc.aio.Channel) -> Any:
         """`PluginService`."""

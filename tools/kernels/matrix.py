@@ -84,6 +84,8 @@ LAYERS = (
     *("tests/sandbox/test_file_system.py", "tests/sandbox/test_python_module.py", "tests/sandbox/test_forking.py"),
 )
 CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.py")
+ENDINGS = tuple(f"tests/resources/test_{name}.py" for name in ("cpus", "endings", "left_running", "limits"))
+"""How limits end what reaches them, with a control group and without."""
 LANDLOCK_ONLY_ATTACKS = ("tests/landlock_only/cases_attacks.py",)
 """Every attack at a level, in one case. test_cases.py beside it runs them too, out of a reporter's sight."""
 LANDLOCK_ONLY = (
@@ -118,8 +120,8 @@ ENTRIES = (
     Entry(
         "6.12", "Debian 13's kernel", "6.12",
         (
-            Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=(*EVERYTHING, *LANDLOCK_ONLY)),
-            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER),
+            Run(ROOT_USER, tests=(*QUICK, *ENDINGS, *AT_ONE_LEVEL), full=(*EVERYTHING, *LANDLOCK_ONLY)),
+            Run(ORDINARY_USER, tests=(*QUICK, *ENDINGS, *AT_ONE_LEVEL), full=(*AS_USER, *ENDINGS)),
         ),
     ),
     Entry(
@@ -149,6 +151,10 @@ ENTRIES = (
             ),
             Run(ROOT_USER, delegate=False, full=SHORTEST[1:], weaker=("cgroup",)),
         ),
+    ),
+    Entry(
+        "not-delegated-6.1", "the same", "6.1",
+        (Run(ORDINARY_USER, delegate=False, tests=(*SHORTEST, *AT_ONE_LEVEL), weaker=("cgroup",)),),
     ),
     Entry(
         "no-user-namespaces", "user namespaces off: `kernel.unprivileged_userns_clone=0`", "6.12",

@@ -47,6 +47,11 @@ class Authenticator:
         self._last = Caller()
         self._anonymous = listen.path is not None or (allow_anonymous and listen.is_local)
 
+    @property
+    def address(self) -> str:
+        """That which it is for, as gRPC writes it."""
+        return self._listen.target
+
     @classmethod
     def of_mcp(cls, rules: CallerRules, tokens: TokenStore, listen: Listen, *, allow_anonymous: bool) -> Authenticator:
         """For the socket by which the sidecar's own MCP server passes its clients' requests on.

@@ -152,8 +152,8 @@ class Executor:
             other = self._registry.find_call(request.call_id)
             if other is not None:
                 check_repeats(request, other.request)
-                self._registry.take_place(request.caller)
-                give_back = functools.partial(self._registry.give_back_place, request.caller)
+                self._registry.take_place(request)
+                give_back = functools.partial(self._registry.give_back_place, request)
                 return JoinedCall(request, other, self.repeats, give_back)
         call = Call(request)
         self._registry.add_call(call)

@@ -16,8 +16,6 @@ ALPHA = 3
 UNIX_SHARE = 16
 """One place in so many is for unix sockets alone: thousands of TCP connections with a call each take all the others."""
 
-_UNIX = "unix:"
-
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
@@ -31,7 +29,7 @@ class Shortage:
 class SharedPlaces:
     """Places, each taken by a caller. For one event loop.
 
-    A caller is gRPC's name for its peer: a TCP connection, or all connections to unix sockets together.
+    A caller is any name for who shares them: of a `[[caller]]`, of a connection, of all on unix sockets together.
     """
 
     __slots__ = ("_held", "_taken", "total")
@@ -42,10 +40,10 @@ class SharedPlaces:
         self._taken = 0
         self._held: Counter[str] = Counter()
 
-    def take(self, caller: str) -> Shortage | None:
-        """Take a place, to be given back once. None: it is taken."""
+    def take(self, caller: str, *, by_unix: bool) -> Shortage | None:
+        """Take a place, to be given back once. None: it is taken. `by_unix`: whether it came by a unix socket."""
         free = self.total - self._taken
-        if caller != _UNIX:
+        if not by_unix:
             free = max(free - self.total // UNIX_SHARE, 0)
         held = self._held[caller]
         if held >= ALPHA * free:

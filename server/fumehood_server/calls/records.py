@@ -47,8 +47,8 @@ from fumehood_server.model.tool import Payloads, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.secrets import Redactor
 
-_INLINE_CHARS = 64 * 1024
-"""Of arguments or a result, up to which what is kept of them takes well under a millisecond."""
+_INLINE_CHARS = 16 * 1024
+"""Of arguments or a result, up to which what is kept of them takes some milliseconds, if all of it is secret."""
 _VALUE_CHARS = 128
 """That a recorded value counts as beside its texts: an empty one takes over a microsecond."""
 MAX_VALUE_BYTES = 1024 * 1024

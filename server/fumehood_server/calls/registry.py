@@ -7,6 +7,7 @@ import asyncio
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.places import SharedPlaces, Shortage
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.call import CallRequest
 
 
 class Registry:
@@ -37,28 +38,28 @@ class Registry:
         if call_id in self._calls:
             text = f'a call with the id "{call_id}" is under way'
             raise RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
-        self.take_place(call.request.caller)
+        self.take_place(call.request)
         self._calls[call_id] = call
         self._idle.clear()
 
-    def take_place(self, caller: str) -> None:
-        """Take a place for a request of this caller, to be given back once.
+    def take_place(self, request: CallRequest) -> None:
+        """Take a place for a request, to be given back once.
 
         Raises:
             RefusedError: it has as many as it may.
         """
-        shortage = self._places.take(caller)
+        shortage = self._places.take(request.caller, by_unix=request.identity.is_by_unix)
         if shortage is not None:
             raise RefusedError(_too_many(shortage, self._places.total))
 
-    def give_back_place(self, caller: str) -> None:
-        """The request is answered, or nobody waits for it any more."""
-        self._places.give_back(caller)
+    def give_back_place(self, request: CallRequest) -> None:
+        """It is answered, or nobody waits for it any more."""
+        self._places.give_back(request.caller)
 
     def remove_call(self, call: Call) -> None:
         """The call has its outcome."""
         del self._calls[call.request.call_id]
-        self.give_back_place(call.request.caller)
+        self.give_back_place(call.request)
         if not self._calls:
             self._idle.set()
 

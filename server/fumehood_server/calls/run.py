@@ -196,6 +196,7 @@ async def _begun(
     """Have the call's start recorded, with the approval that it uses. None: it needs none, or had begun before."""
     lost = frozenset[str]()
     while True:
+        ready = await _by_rules_in_force(call, needs, ready)
         approved = await _approved(call, ready, needs=needs, progress=progress, but=lost)
         progress.charges = await charges_of(call, ready.tool, progress, needs.quotas)
         if ready.resumed:
@@ -208,6 +209,16 @@ async def _begun(
         if approved is not None and needs.approvals is not None:
             await _used(approved, needs.approvals, progress)
         return approved
+
+
+async def _by_rules_in_force(call: Call, needs: CallDependencies, ready: _Ready) -> _Ready:
+    """The same by the rules of now, where others were taken up since: hooks may have taken seconds."""
+    validated = functools.partial(validate_in_time, call, ready.tool, needs.checks)
+    while ready.verdict.policy != needs.policy.version:
+        verdict = await decide(needs.policy, ready.tool, call.request.identity.name, ready.prepared.text, validated)
+        _passed(check_permission(ready.tool, verdict, approvals=needs.approvals is not None))
+        ready = replace(ready, verdict=verdict)
+    return ready
 
 
 async def _used(approved: Approval | StandingUse, approvals: Approvals, progress: Progress) -> None:

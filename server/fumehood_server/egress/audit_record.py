@@ -29,7 +29,8 @@ class AuditRecord:
     """The hops, byte counts and times of one request. `emit_event` makes the event."""
 
     def __init__(self, origin: RequestOrigin, method: str, url_text: str) -> None:
-        """Start the clock."""
+        """Start the clock, and have the origin count the request: at its end the call may be over."""
+        origin.count_request()
         self.byte_count = ByteCount()
         self._origin = origin
         self._method = printable(method[:_MAX_METHOD])

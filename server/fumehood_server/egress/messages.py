@@ -21,6 +21,9 @@ class RequestOrigin:
     tool: str = ""
     call_id: str = ""
 
+    def count_request(self) -> None:
+        """Called when a request begins that will be one event. Nobody counts them here."""
+
 
 class CurrentOrigin(Protocol):
     """Tells which call the process behind a relay serves at the moment."""

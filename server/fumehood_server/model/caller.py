@@ -21,6 +21,10 @@ class Authentication(StrEnum):
     """By the signature of what it sent to the sidecar's webhook: it can do nothing there but decide approvals."""
 
 
+UNIX_CONNECTION = "unix:"
+"""What gRPC calls all connections to unix sockets."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who a request comes from. Nothing of it is the caller's own word."""
@@ -29,12 +33,17 @@ class Caller:
     """Of a `[[caller]]`. Empty: nobody with a name."""
     authenticated_by: Authentication = Authentication.NONE
     connection: str = ""
-    """As gRPC names it: `unix:` for all on unix sockets."""
+    """As gRPC names it: `UNIX_CONNECTION` for all on unix sockets."""
 
     @property
     def recorded(self) -> str:
         """What the journal calls it: its name where it has one, else its connection."""
         return self.name or self.connection
+
+    @property
+    def is_by_unix(self) -> bool:
+        """Whether it came by a unix socket."""
+        return self.connection == UNIX_CONNECTION
 
 
 def recorded_name(recorded: str) -> str:

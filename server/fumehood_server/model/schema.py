@@ -96,6 +96,15 @@ def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def canonical_schema(text: str) -> str:
+    """A JSON Schema as `check_schema` returns it, of which nothing is checked but that it is a JSON object.
+
+    Raises:
+        SchemaError: it is none, or has no canonical form.
+    """
+    return canonical_json(_object_in(text))
+
+
 def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_STATES) -> str:
     """Check a JSON Schema 2020-12 and return it as canonical JSON. With `arguments`, its top level must be an object.
 
@@ -106,11 +115,7 @@ def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_ST
         CostlyPatternsError: its patterns are over `max_states`.
         SchemaError: it can't be used.
     """
-    if len(text.encode(errors="surrogatepass")) > SCHEMA_LIMIT_BYTES:
-        raise SchemaError(f"is larger than {SCHEMA_LIMIT_BYTES} bytes")
-    schema = _parse(text)
-    if not isinstance(schema, dict):
-        raise SchemaError("must be a JSON object", 'for example {"type": "object", "properties": {}}')
+    schema = _object_in(text)
     if arguments and schema.get("type") != "object":
         raise SchemaError('must have "type": "object" at its top level', "arguments are one JSON object")
     dialect = schema.get("$schema")
@@ -180,6 +185,15 @@ def _most_visits(schema: dict[str, Any]) -> int:
         return max(visits(schema)[: _VISITS_DEPTH + 1])
     except SchemaTooLargeError as exc:
         raise SchemaError(str(exc)) from exc
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    if len(text.encode(errors="surrogatepass")) > SCHEMA_LIMIT_BYTES:
+        raise SchemaError(f"is larger than {SCHEMA_LIMIT_BYTES} bytes")
+    schema = _parse(text)
+    if not isinstance(schema, dict):
+        raise SchemaError("must be a JSON object", 'for example {"type": "object", "properties": {}}')
+    return schema
 
 
 def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -149,7 +149,7 @@ class Orchestrator:
         if self._is_closed:
             raise RefusedError(Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: call another one"))
         self._places.total = self._parts.settings().max_runs
-        shortage = self._places.take(request.caller.recorded)
+        shortage = self._places.take(request.caller.recorded, by_unix=request.caller.is_by_unix)
         if shortage is not None:
             raise RefusedError(too_many_runs(shortage, self._places.total))
         handle = RunHandle(request, digest, join_only=join_only)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -147,7 +148,8 @@ class ToolCalls:
                     outcomes[index] = call
                     places.release()
                     continue
-                tasks.create_task(finish(index, call))
+                following = tasks.create_task(finish(index, call))
+                following.add_done_callback(functools.partial(_leave, call))
         ended = [each for each in outcomes if each is not None]
         messages = []
         for index, (use, outcome) in enumerate(zip(uses, ended, strict=True)):
@@ -259,6 +261,12 @@ class ToolCalls:
         error = not_offered(tool)
         self._log.put(ToolFinished("", tool[:64], error.message, error))
         return error
+
+
+def _leave(call: Call, following: asyncio.Task[None]) -> None:
+    """Nobody waits for the call any more: a task can be cancelled before it has begun to."""
+    if following.cancelled():
+        call.abandon()
 
 
 async def _ended(call: Call) -> CallOutcome:

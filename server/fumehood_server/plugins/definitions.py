@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.model.capability import CapabilityError, parse_capability
 from fumehood_server.model.nearest import nearest
-from fumehood_server.model.schema import SchemaError, check_schema, sha256_of
+from fumehood_server.model.schema import SchemaError, canonical_schema, check_schema, sha256_of
 from fumehood_server.model.tool import (
     DEFAULT_TIMEOUT_S,
     MAX_CPUS,
@@ -27,6 +27,7 @@ from fumehood_server.model.tool import (
     ToolDefinition,
 )
 
+SCHEMA_FIELDS = frozenset({"input_schema", "output_schema"})
 NAME_HINT = "1 to 64 of a-z, 0-9 and _, starting with a letter"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_TITLE_CHARS = 128
@@ -71,9 +72,27 @@ class FieldProblem:
     hint: str = ""
 
 
+def pinned_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...], bool]:
+    """The same of a definition that was accepted once, and whether its schemas are taken still.
+
+    One whose schemas were taken by other bounds, or by another library, keeps them, for nobody but who compares them.
+    """
+    definition, problems = check_definition(raw)
+    if definition is not None or any(each.field not in SCHEMA_FIELDS for each in problems):
+        return definition, problems, True
+    return *_checked(raw, _Checker(_as_pinned)), False
+
+
 def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
     """The definition, or None and everything that is wrong with it. Never raises."""
-    checker = _Checker()
+    return _checked(raw, _Checker(check_schema))
+
+
+def _as_pinned(text: str, *, arguments: bool) -> str:  # noqa: ARG001 - as check_schema has it
+    return canonical_schema(text)
+
+
+def _checked(raw: RawDefinition, checker: _Checker) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
     level = checker.level(raw.side_effects)
     definition = ToolDefinition(
         name=checker.name(raw.name),
@@ -128,15 +147,22 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
 
 
 def definition_digest(definition: ToolDefinition) -> str:
-    """SHA-256 of the definition's canonical JSON (RFC 8785)."""
-    return sha256_of(definition_json(definition))
+    """SHA-256 of the definition's canonical JSON (RFC 8785). Of a `schema_problem` it has that there is one.
+
+    Its words are a library's, or ours of one release, which is no change of the tool.
+    """
+    hashed = definition_json(definition)
+    if "schema_problem" in hashed:
+        hashed["schema_problem"] = True
+    return sha256_of(hashed)
 
 
 class _Checker:
     """One method for each field: returns the checked value, or adds a problem and returns any value of the type."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_schema: Callable[..., str]) -> None:
         self.problems: list[FieldProblem] = []
+        self._take_schema = take_schema
 
     def _add_problem(self, name: str, problem: str, hint: str = "") -> None:
         self.problems.append(FieldProblem(name, problem, hint))
@@ -171,7 +197,7 @@ class _Checker:
                 self._add_problem(name, "is missing", 'no arguments: {"type": "object", "additionalProperties": false}')
             return ""
         try:
-            return check_schema(text, arguments=arguments)
+            return self._take_schema(text, arguments=arguments)
         except SchemaError as exc:
             self._add_problem(name, exc.problem, exc.hint)
             return ""

@@ -117,8 +117,8 @@ async def load_plugin(
     """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
-    run to read them again. `granted` is what a server over HTTP is asked with. With `locked`, a
-    plugin without a pin is refused before its code is run.
+    run to read them again, unless this release doesn't take them. `granted` is what a server over HTTP is asked with.
+    With `locked`, a plugin without a pin is refused before its code is run.
 
     Raises:
         PluginRefusedError: it can't be read or described.
@@ -134,7 +134,7 @@ async def load_plugin(
     code_version = fork_problem = ""
     if not manifest.kind.describes_itself:
         tools = manifest.tools
-    elif pinned is not None and pinned.digest == stored.digest:
+    elif pinned is not None and pinned.digest == stored.digest and pinned.is_usable:
         tools = pinned.tools
     elif problem is not None:
         raise PluginRefusedError(manifest.name, (problem,))

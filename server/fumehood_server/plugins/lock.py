@@ -22,7 +22,7 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.json_keys import first_duplicate
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import ToolDefinition
-from fumehood_server.plugins.definitions import RawDefinition, check_definition, definition_digest, definition_json
+from fumehood_server.plugins.definitions import RawDefinition, definition_digest, definition_json, pinned_definition
 from fumehood_server.plugins.manifest_file import LimitsTable
 
 LOCK_VERSION = 1
@@ -58,6 +58,8 @@ class Pinned:
     """Sorted by name."""
     origin: Origin | None = None
     """None for a folder."""
+    is_usable: bool = field(default=True, compare=False)
+    """Whether every schema of theirs is taken: another release may have had other bounds."""
 
     def same_plugin(self, other: Pinned) -> bool:
         """Whether both are the same files and definitions, wherever they came from."""
@@ -277,19 +279,25 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _pinned(path: Path, name: str, entry: _PluginEntry) -> Pinned:
-    tools = [_tool(path, f"plugins.{name}.tools.{tool}", tool, each) for tool, each in sorted(entry.tools.items())]
+    found = [_tool(path, f"plugins.{name}.tools.{tool}", tool, each) for tool, each in sorted(entry.tools.items())]
     origin = Origin(entry.origin.file, entry.origin.digest) if entry.origin else None
-    return Pinned(version=entry.version, digest=entry.digest, tools=tuple(tools), origin=origin)
+    return Pinned(
+        version=entry.version,
+        digest=entry.digest,
+        tools=tuple(definition for definition, _ in found),
+        origin=origin,
+        is_usable=all(is_usable for _, is_usable in found),
+    )
 
 
-def _tool(path: Path, key: str, name: str, entry: _ToolEntry) -> ToolDefinition:
-    definition, problems = check_definition(_raw(entry.definition))
+def _tool(path: Path, key: str, name: str, entry: _ToolEntry) -> tuple[ToolDefinition, bool]:
+    definition, problems, is_usable = pinned_definition(_raw(entry.definition))
     if definition is None:
         first = problems[0]
         raise ConfigError(path, f"`{key}`: `{first.field}` {first.problem}", key=key, hint=_REMEDY)
     if definition.name != name or definition_digest(definition) != entry.digest:
         raise ConfigError(path, f"`{key}` doesn't have the digest that stands beside it", key=key, hint=_REMEDY)
-    return definition
+    return definition, is_usable
 
 
 def _raw(entry: _DefinitionEntry) -> RawDefinition:

@@ -13,11 +13,10 @@ from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import Kind, ToolGrant
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Isolation, ToolDefinition
-from fumehood_server.plugins.definitions import FieldProblem, RawDefinition
+from fumehood_server.plugins.definitions import SCHEMA_FIELDS, FieldProblem, RawDefinition
 from fumehood_server.plugins.manifest import Manifest
 
 _READINGS = frozenset(McpReading)
-_SCHEMAS = ("input_schema", "output_schema")
 _NOTHING_FITS = '{"not":{},"type":"object"}'
 _MAX_PROBLEM_CHARS = 400
 
@@ -50,7 +49,7 @@ def without_schemas(raw: RawDefinition, problems: Sequence[FieldProblem]) -> Raw
     One whose schemas have no part in `problems` stays as it is. An operator can't mend a server, whose other tools are
     not to be lost for one.
     """
-    found = [f"`{each.field}` {each.problem}" for each in problems if each.field in _SCHEMAS]
+    found = [f"`{each.field}` {each.problem}" for each in problems if each.field in SCHEMA_FIELDS]
     if not found:
         return raw
     return replace(

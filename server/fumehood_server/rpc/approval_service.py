@@ -50,7 +50,7 @@ class ApprovalService:
         """The service, with what its requests may hold."""
         reader = self._server.reader
         methods = {
-            "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest),
+            "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest, waits=True),
             "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
             "DecideApproval": reader.unary(
                 self.decide_approval, pb.DecideApprovalRequest, max_elements=MAX_ELEMENTS, waits=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -114,6 +115,8 @@ class Batch:
             await self._places.acquire()
             await self._has_room.wait()
             request = self._requests.popleft()
+            if request.caller_deadline is not None and time.monotonic() >= request.caller_deadline:
+                return  # gRPC ends the stream by now: what has not begun never does
             try:
                 caller = self._asking.still()
                 call = self._server.executor.start(replace(request, identity=caller, caller=caller.recorded))

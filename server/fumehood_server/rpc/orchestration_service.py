@@ -54,7 +54,7 @@ class OrchestrationService:
         """The service, with what its requests may hold."""
         reader = self._server.reader
         methods = {
-            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS, waits=True),
+            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS),
             "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest, max_elements=MAX_ELEMENTS),
             "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_elements=MAX_ELEMENTS, waits=True),
             "CancelRun": reader.unary(self.cancel_run, pb.CancelRunRequest, waits=True),
@@ -67,7 +67,8 @@ class OrchestrationService:
         run, joined = self._start(request.request, context)
         del request  # the run holds what it needs of it, and the rest can be large
         try:
-            response = await run.response()
+            with self._server.reader.for_outcomes.take(asking()) if joined else contextlib.nullcontext():
+                response = await run.response()
         except asyncio.CancelledError:  # gRPC's: its caller has gone away
             _leave(run, joined=joined)
             raise

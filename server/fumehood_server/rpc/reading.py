@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import Message
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.pacing import Pacer
 from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
 from fumehood_server.rpc.status import aborting
@@ -25,7 +26,8 @@ MAX_ARRIVING = 256
 """Requests that are read at a time. One that came with its bytes is read within some milliseconds."""
 
 MAX_WAITING = 256
-"""Requests of all methods that wait and are no call, at a time: as many as there are calls by default."""
+"""Requests that wait for a write or a check, and as many more that wait for what others have begun: each as many as
+there are calls by default."""
 
 _NO_REQUEST = Refusal(RefusalReason.REQUEST_INVALID, "the stream ended without a request")
 
@@ -80,7 +82,7 @@ class Requests(Generic[_Message]):
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s")
+    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s", "for_outcomes")
 
     def __init__(
         self, unread: UnreadAnswers, *, max_arriving: int = MAX_ARRIVING, within_s: float | None = None
@@ -94,6 +96,8 @@ class RequestReader:
         self._within_s = within_s
         self._turns = Pacer(1)
         self._waiting = WaitingRequests(MAX_WAITING)
+        self.for_outcomes = WaitingRequests(MAX_WAITING)
+        """Those that wait as long as a call or a run takes: others are not to wait for such places."""
         self._arriving: dict[asyncio.Task[Any], None] = {}
         """The handlers that read. One that is told to give up is taken out first."""
 
@@ -112,15 +116,18 @@ class RequestReader:
     ) -> Method:
         """A method of one request and one answer. For the bounds see `RequestParser`.
 
-        `waits`: it may wait for other work, takes no call's place, and so takes one of those that such requests have.
+        `waits`: it may wait for a write of the journal, say, with all of its request in memory. It takes no place of a
+        call, and so one of those that such requests have.
         """
         parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
 
         async def answering(request: object, context: _Context) -> bytes:
-            return self._count(await method(request, context), context)
+            answer = method(request, context)
+            del request  # the method keeps what it needs of it, and the rest can be large
+            return self._count(await answer, context)
 
         async def waiting(request: object, context: _Context) -> bytes:
-            with self._waiting.take(context.peer()):
+            with self._waiting.take(asking()):
                 return await answering(request, context)
 
         return Method(grpc.stream_unary_rpc_method_handler(self._reading(waiting if waits else answering, parser)))

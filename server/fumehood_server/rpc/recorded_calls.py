@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReas
 from fumehood_server.model.caller import Caller, sees_call
 from fumehood_server.model.content_messages import read_block
 from fumehood_server.model.recorded import RecordedCall, RecordedState
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.validation.strict_json import JsonError, parse
 
 if TYPE_CHECKING:
@@ -50,13 +52,19 @@ async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: Ca
         _check_seen(server, caller, call_id, call.request.caller)
         if not request.wait:
             return _running(call)
-        await call.outcome()
+    with server.reader.for_outcomes.take(asking()) if request.wait else contextlib.nullcontext():
+        if call is not None:
+            await call.outcome()
+        return await _recorded(server, call_id, caller, wait=request.wait)
+
+
+async def _recorded(server: ServerContext, call_id: str, caller: Caller, *, wait: bool) -> pb.GetCallResponse:
     while True:
         async with server.executor.repeats.turn(caller.recorded):
             recorded = await _find(server, call_id)
             _check_seen(server, caller, call_id, recorded.caller)
             await server.executor.repeats.pause(recorded.outcome)
-        if not request.wait or recorded.state is not RecordedState.RUNNING or not server.journal.shared:
+        if not wait or recorded.state is not RecordedState.RUNNING or not server.journal.shared:
             break
         await asyncio.sleep(_LOOK_S)  # another sidecar runs it; gRPC ends this at the caller's deadline
     response = pb.GetCallResponse(

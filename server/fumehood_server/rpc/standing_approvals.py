@@ -42,8 +42,8 @@ class StandingMethods:
         """For the service."""
         reader = self._server.reader
         return {
-            _METHOD: reader.unary(self.list_standing, pb.ListStandingApprovalsRequest),
-            "RevokeStandingApproval": reader.unary(self.revoke_standing, pb.RevokeStandingApprovalRequest),
+            _METHOD: reader.unary(self.list_standing, pb.ListStandingApprovalsRequest, waits=True),
+            "RevokeStandingApproval": reader.unary(self.revoke_standing, pb.RevokeStandingApprovalRequest, waits=True),
         }
 
     async def list_standing(

@@ -14,6 +14,7 @@ from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadlin
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.batch import MAX_BATCH_ELEMENTS, Batch
 from fumehood_server.rpc.cancelling import cancel_call
+from fumehood_server.rpc.parsing import UNCOUNTED_BYTES
 from fumehood_server.rpc.questions import answer_question
 from fumehood_server.rpc.reading import Requests, Service
 from fumehood_server.rpc.recorded_calls import MAX_RESOLUTION_ELEMENTS, get_call, resolve_call
@@ -50,7 +51,7 @@ class ToolService:
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
             "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_elements=MAX_BATCH_ELEMENTS),
             "Session": reader.duplex(self.session, pb.SessionRequest, max_elements=MAX_MESSAGE_ELEMENTS),
-            "GetCall": reader.unary(self.get_call, pb.GetCallRequest, waits=True),
+            "GetCall": reader.unary(self.get_call, pb.GetCallRequest, max_bytes=UNCOUNTED_BYTES),
             "ResolveCall": reader.unary(
                 self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS, waits=True
             ),

@@ -1,4 +1,4 @@
-"""Places of requests that wait for other work, and are no call: callers share them as they share those of calls."""
+"""Places of requests that wait and are no call: callers share them as they share those of calls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Iterator
 
 from fumehood_server.calls.places import SharedPlaces
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.rpc.authentication import Asking
 
 
 class WaitingRequests:
-    """Requests that wait: each may hold a mebibyte meanwhile. For one event loop."""
+    """Requests that wait. For one event loop.
+
+    Who came by another address is another caller, though gRPC gives all connections to unix sockets one name: a flood
+    at one leaves places to the operator, at an address of its own.
+    """
 
     __slots__ = ("_places",)
 
@@ -19,13 +24,15 @@ class WaitingRequests:
         self._places = SharedPlaces(total)
 
     @contextlib.contextmanager
-    def take(self, caller: str) -> Iterator[None]:
-        """Have a place within the block. `caller` is gRPC's name for the peer.
+    def take(self, asking: Asking) -> Iterator[None]:
+        """Have a place within the block.
 
         Raises:
-            RefusedError: it has as many as it may.
+            RefusedError: the caller has as many as it may.
         """
-        shortage = self._places.take(caller)
+        who = asking.admitted
+        caller = f"{who.connection} at {asking.authenticator.address}"
+        shortage = self._places.take(caller, by_unix=who.is_by_unix)
         if shortage is not None:
             text = (
                 f"{shortage.held} requests of this caller wait, and while {shortage.free} of {self._places.total} "

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tests.soak.arena import Arena
-from tests.soak.attacks import callers, connections, egress, plugins, requests, unread
+from tests.soak.attacks import callers, connections, egress, plugins, requests, unread, waiting
 
 Attack = Callable[[Arena], Awaitable[None]]
 
@@ -28,6 +28,8 @@ KINDS = {
     "many rules": Kind("500 references that look at a text of 1 MB", callers.many_rules),
     "bursts": Kind("4,000 calls at once", callers.bursts),
     "reloads": Kind("a plugin reloaded again and again", callers.reloads),
+    "joins": Kind("a call of 0.9 MB asked for a hundred times while it runs", waiting.joins),
+    "waits": Kind("600 requests that wait for a call, and 600 for a plugin", waiting.waits),
     "unread results": Kind("1,000 results of 1 MiB that nobody reads", unread.results),
     "unread sessions": Kind("six sessions whose answers nobody reads", unread.sessions),
     "unread updates": Kind("streams of 100,000 updates that nobody reads", unread.updates),

@@ -74,7 +74,6 @@ async def approve(
     """
     try:
         while True:
-            verdict = await _in_force(call, tool, prepared.text, verdict, parts)
             subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
             asked = await _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
             grants = parts.approvals.grants
@@ -212,11 +211,6 @@ async def _standing(
     if parts.policy.version != asked.subject.policy:
         raise NotBegunError(changed(tool))
     return found
-
-
-async def _in_force(call: Call, tool: RegisteredTool, text: str, verdict: Verdict, parts: ApprovalParts) -> Verdict:
-    """The verdict, by the rules of now where others were taken up since: hooks may have taken seconds."""
-    return verdict if verdict.policy == parts.policy.version else await _asked_again(call, tool, text, parts)
 
 
 async def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:

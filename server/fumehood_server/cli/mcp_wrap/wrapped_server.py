@@ -175,20 +175,29 @@ def _install(
 @contextlib.contextmanager
 def _set_aside(folder: Path) -> Iterator[None]:
     """Have no plugin and pin there, for new ones; the old ones come back if what is done in the block fails."""
+    for left in folder.glob("old-*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="old-") as name:
-        old = [(folder / each, Path(name) / each) for each in (_PLUGIN, LOCK_NAME)]
-        for place, aside in old:
-            if place.exists():
-                place.rename(aside)
+        old = [(folder / each, Path(name) / each) for each in (_PLUGIN, LOCK_NAME) if (folder / each).exists()]
+        new = [folder / each for each in (_PLUGIN, LOCK_NAME) if not (folder / each).exists()]
         try:
+            for place, aside in old:
+                place.rename(aside)
             yield
         except BaseException:
-            shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
-            (folder / LOCK_NAME).unlink(missing_ok=True)
-            for place, aside in old:
-                if aside.exists():
-                    aside.rename(place)
+            moved = [(place, aside) for place, aside in old if aside.exists()]
+            for place in (*new, *(place for place, _ in moved)):
+                _remove(place)
+            for place, aside in moved:
+                aside.rename(place)
             raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,13 @@ def big(size: int) -> str:
 
 
 @plugin.tool(side_effects="none")
+def hold(text: str, seconds: float) -> int:
+    """Takes its time."""
+    time.sleep(seconds)
+    return len(text)
+
+
+@plugin.tool(side_effects="none")
 def chatter(count: int, ctx: Context) -> str:
     """Says how it gets on, very often."""
     for number in range(count):
