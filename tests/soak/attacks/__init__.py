@@ -29,7 +29,7 @@ KINDS = {
     "bursts": Kind("4,000 calls at once", callers.bursts),
     "reloads": Kind("a plugin reloaded again and again", callers.reloads),
     "joins": Kind("a call of 0.9 MB asked for a hundred times while it runs", waiting.joins),
-    "waits": Kind("600 requests that wait for a call, and 600 for a plugin", waiting.waits),
+    "waits": Kind("300 requests that wait for a call, and 300 for a plugin", waiting.waits),
     "unread results": Kind("1,000 results of 1 MiB that nobody reads", unread.results),
     "unread sessions": Kind("six sessions whose answers nobody reads", unread.sessions),
     "unread updates": Kind("streams of 100,000 updates that nobody reads", unread.updates),

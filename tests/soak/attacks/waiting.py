@@ -16,7 +16,7 @@ from tests.soak.arena import CALL_TIMEOUT_S, Arena
 _HELD_BYTES = 900_000
 _HELD_S = 1.0
 _JOINS = 100
-_WAITS = 600
+_WAITS = 300
 
 
 async def joins(arena: Arena) -> None:
