@@ -87,7 +87,7 @@ def sleeps() -> Iterator[list[object]]:
 
 
 @pytest.mark.parametrize(
-    "block", [Block(data=b"x" * 60 * 1024), Block(text='"' * 60 * 1024)], ids=["base64", "escapes"]
+    "block", [Block(data=b"x" * 15 * 1024), Block(text='"' * 15 * 1024)], ids=["base64", "escapes"]
 )
 async def test_secrets_are_taken_out_without_a_pause_of_the_loop_of_what_only_its_encoding_makes_large(
     tmp_path: Path, block: Block
@@ -101,7 +101,7 @@ async def test_secrets_are_taken_out_without_a_pause_of_the_loop_of_what_only_it
     async def redactor_of(*_: object) -> Redactor:
         return redactor
 
-    call, progress = Call(request("call", "é" * 60 * 1024)), Progress()
+    call, progress = Call(request("call", "é" * 15 * 1024)), Progress()
     progress.tool = replace(tool(), plugin_secrets=("KEY",))
     outcome = CallOutcome(call_id="call", tool="echo", content=(block,), details_json="", attempts=1)
     async with stored(tmp_path / "journal.db") as journal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.progress import Progress
@@ -49,10 +50,11 @@ def kept_of_outcome(
 ) -> tuple[Fault | None, Digested | None, tuple[bytes, ...]]:
     """What is kept of an outcome, by the tool's policy and without secrets: its error, its result, the payload."""
     data = _redacted(outcome_to_json(outcome), progress.redactor, in_thread=in_thread)
-    fault = None if outcome.error is None else Fault.of(outcome.error, policy)
-    if progress.redactor is not None and fault is not None:
-        fault.message = progress.redactor.text(fault.message)
-    return fault, *payload_of(data, policy)
+    error, redactor = outcome.error, progress.redactor
+    if error is not None and redactor is not None:  # before it is cut: of a secret, the cut would leave a part
+        text = redactor.text_in_thread(error.message) if in_thread else redactor.text(error.message)
+        error = replace(error, message=text)
+    return None if error is None else Fault.of(error, policy), *payload_of(data, policy)
 
 
 def _redacted(data: bytes, redactor: Redactor | None, *, in_thread: bool) -> bytes:

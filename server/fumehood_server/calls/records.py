@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fumehood_sandbox import Receipt
@@ -221,9 +222,9 @@ class CallRecords:
         if not self._journal.recording:
             return
         await self._record_values(call, progress)
+        if progress.redactor is not None:  # before it is cut: of a secret, the cut would leave a part
+            error = replace(error, message=await progress.redactor.text_beside(error.message))
         fault = Fault.of(error, self._payloads if progress.tool is None else progress.tool.payloads)
-        if progress.redactor is not None:
-            fault.message = progress.redactor.text(fault.message)
         event = ExecuteRetry(
             attempt=progress.attempts,
             error=fault,
@@ -263,6 +264,7 @@ class CallRecords:
         if not self._journal.recording:
             return outcome
         size = len(outcome.details_json) + sum(block.length for block in outcome.content)
+        size += 0 if outcome.error is None else len(outcome.error.message)
         if not self._journal.has_room(size):
             await self._journal.room(size)
         await self._begun(call, progress)
