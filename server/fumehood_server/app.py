@@ -21,7 +21,7 @@ from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listeners import own_listeners
 from fumehood_server.config.load import load_config
 from fumehood_server.config.served import check_served, checked
-from fumehood_server.config_reload import ConfigReloader, ReadConfig
+from fumehood_server.config_reload import ConfigReloader, ReadConfig, log_notes
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, load_middleware
 from fumehood_server.journal.approvals import ApprovalRecords
@@ -31,6 +31,7 @@ from fumehood_server.journal.standing_approvals import StandingRecords
 from fumehood_server.log_lines import forward_plugin_line, held_up, loop_fields, tokens_unusable
 from fumehood_server.machine import connection_settings, make_state_folder, sandbox_problem
 from fumehood_server.mcp.supervisor import McpHealth, open_mcp
+from fumehood_server.model.bindings import Bindings
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.observation import Sampler
@@ -42,6 +43,7 @@ from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
 from fumehood_server.policy import ApprovalDesk, DeskSettings, QuotaSet, RuleSet
+from fumehood_server.policy.unknown_tools import unknown_tools
 from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
@@ -217,7 +219,7 @@ async def _serve_recorded(
             gone = await asyncio.to_thread(remove_unused_environments, config, sources)
             if gone:
                 log.info("environments_removed", paths=[str(path) for path in gone])
-        policy = await asyncio.to_thread(RuleSet, config.rules)
+        policy = await _rules(config, catalog, cast("Log", log))
         quotas = QuotaSet(config.quotas)
         models = CallInferences(journal, quotas)
         reloader = ConfigReloader(
@@ -239,7 +241,7 @@ async def _serve_recorded(
         async with (
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
-            _approvals(journal, lambda: reloader.config) as approvals,
+            _approvals(journal, lambda: reloader.config, Bindings(catalog, policy)) as approvals,
             open_webhook(config, approvals, callers, None if telemetry is None else telemetry.metrics, own.add_targets),
             Executor(
                 catalog,
@@ -364,9 +366,15 @@ async def _reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, cha
         changed()
 
 
+async def _rules(config: SidecarConfig, catalog: Catalog, log: Log) -> RuleSet:
+    """The rules of the file. The log tells of tools that they name and that there are not."""
+    log_notes(log, await asyncio.to_thread(unknown_tools, config.rules, [each.name for each in catalog.tools]))
+    return await asyncio.to_thread(RuleSet, config.rules)
+
+
 @contextlib.asynccontextmanager
 async def _approvals(
-    journal: StoredJournal | NoJournal, config: Callable[[], SidecarConfig]
+    journal: StoredJournal | NoJournal, config: Callable[[], SidecarConfig], bindings: Bindings
 ) -> AsyncIterator[ApprovalDesk | None]:
     """The approvals that the journal keeps. None: it keeps none."""
     if not isinstance(journal, StoredJournal) or journal.reads is None:
@@ -383,7 +391,7 @@ async def _approvals(
         )
 
     records, standing = ApprovalRecords(journal, journal.reads), StandingRecords(journal, journal.reads)
-    async with ApprovalDesk(records, standing, settings) as desk:
+    async with ApprovalDesk(records, standing, settings, bindings) as desk:
         yield desk
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import orjson
 
@@ -21,6 +22,7 @@ from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.policy import QuotaSet, RuleSet
+from fumehood_server.policy.unknown_tools import unknown_tools
 from fumehood_server.rpc import ServedCertificates
 from fumehood_server.secrets import SecretStore
 
@@ -90,15 +92,19 @@ class ConfigReloader:
             except RefusedError as exc:
                 self._log.warning("config_reload_refused", problem=str(exc), **exc.refusal.metadata)
                 raise
+            names = [each.name for each in self._catalog.tools]
+            notes = await asyncio.to_thread(unknown_tools, self._config.rules, names)
             self._log.info(
                 "config_reloaded",
                 added=reloaded.added,
                 removed=reloaded.removed,
                 changed=reloaded.changed,
                 plugins=len(self._config.plugins),
+                keys=reloaded.keys,
             )
+            log_notes(self._log, notes)
             await self._catalog.collect_copies()
-            return reloaded
+            return replace(reloaded, notes=tuple(notes))
 
     async def compare(self) -> ConfigComparison:
         """What a reload would change. Changes nothing.
@@ -140,7 +146,7 @@ class ConfigReloader:
         self._record(document, keys, reloaded)
         self._plugin_requests.take_up(SecretStore({**running.secrets, **config.secrets}), config.egress.limits)
         await self._pools.retire(reloaded.unused)
-        return reloaded
+        return replace(reloaded, keys=tuple(each for each in keys if not each.startswith("plugin.")))
 
     def _record(self, document: Document, keys: tuple[str, ...], reloaded: ConfigReloaded) -> None:
         before, self._document = self._document, document
@@ -153,6 +159,12 @@ class ConfigReloader:
             changed=reloaded.changed,
         )
         self._journal.record(event, NOBODY, (), (document,))
+
+
+def log_notes(log: Log, notes: Iterable[str]) -> None:
+    """Tell of what may not be meant so."""
+    for each in notes:
+        log.warning("rule_names_no_tool", message=each)
 
 
 def _compared(before: Document, config: SidecarConfig) -> tuple[Document, tuple[str, ...]]:
@@ -174,4 +186,4 @@ def _config_refusal(error: ConfigError) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, str(error), given))
 
 
-__all__ = ["ConfigReloader", "ReadConfig"]
+__all__ = ["ConfigReloader", "ReadConfig", "log_notes"]

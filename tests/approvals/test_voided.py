@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+import pytest
 from fumehood.v1 import approval_service_pb2 as apb
 from fumehood.v1 import plugin_service_pb2 as ppb
+from fumehood_server.model.approvals import Asked, Subject
+from fumehood_server.model.bindings import Bindings
+from fumehood_server.model.tool import Payloads
+from fumehood_server.policy import ApprovalDesk, DeskSettings, RuleSet
+from fumehood_server.policy.approval_documents import new_approval
 
-from tests.approvals.support import Client, Place, client_of, reason_in
+from tests.approvals.support import DENY, WITHDRAW, Client, Place, client_of, reason_in
 from tests.hooks.support import allow
 from tests.hooks.support import client_of as hooks_of
+from tests.rpc.support import metadata_of, reason_of
 from tests.sidecar import Sidecar
 
 
@@ -31,7 +39,10 @@ async def test_a_policy_or_a_plugin_that_changes_voids_what_was_approved(place: 
             (first,) = await client.list(policy.approval_id)
             assert (first.state, other.state) == (apb.APPROVAL_STATE_WITHDRAWN, apb.APPROVAL_STATE_PENDING)
             (waiting,) = [each for each in await client.list() if each.call_id == "waits"]
-            await client.decide(waiting)
+            assert "the rules have changed" in waiting.void_reason
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.decide(waiting)
+            assert metadata_of(refused.value)["waits"] == "true"
             again = await client.pending("waits", but=waiting)
             await client.decide(again)
             assert not (await waits).is_error
@@ -50,6 +61,79 @@ async def test_a_policy_or_a_plugin_that_changes_voids_what_was_approved(place: 
             await client.asked(place.call("code", "code", at_once=True))
             assert (await client.list(code.approval_id))[0].state == apb.APPROVAL_STATE_WITHDRAWN
     assert place.lines() == ["waits"]
+
+
+async def test_a_void_approval_is_shown_so_and_can_be_denied_and_not_approved(place: Place) -> None:
+    rule = '[[policy.rule]]\nname = "asked"\npermission = "require_approval"\n'
+    with place.sidecar(rule) as sidecar:
+        async with client_of(sidecar) as client:
+            path = sidecar.folder / "fumehood.toml"
+            calls = {name: place.call(name, name, at_once=True) for name in ("approved", "denied", "withdrawn")}
+            asked = {name: await client.asked(call) for name, call in calls.items()}
+            freed = asyncio.create_task(client.call(place.call("freed", "freed")))
+            asked["freed"] = await client.pending("freed", but=asked["approved"])
+            assert {each.void_reason for each in asked.values()} == {""}
+            before = path.read_text()
+            path.write_text(before.replace("require_approval", "allow"))
+            await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+            why = "the rules have changed since it was asked for"
+            assert [each.void_reason for each in await client.list()] == [why] * len(asked)
+            async for each in client.watch():
+                assert each.approval.void_reason
+                break
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.decide(asked["approved"])
+            assert reason_of(refused.value) == "APPROVAL_CHANGED"
+            assert (metadata_of(refused.value)["state"], metadata_of(refused.value)["waits"]) == ("void", "false")
+            assert (await client.decide(asked["denied"], DENY)).state == apb.APPROVAL_STATE_DENIED
+            assert (await client.decide(asked["withdrawn"], WITHDRAW)).state == apb.APPROVAL_STATE_WITHDRAWN
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.decide(asked["freed"])
+            assert reason_in(await freed) == "approval_changed", "who waits is told to call again"
+            path.write_text(before)
+            await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+            (back,) = await client.list(asked["approved"].approval_id)
+            assert back.void_reason == ""
+            await client.decide(back)
+            assert not (await client.call(calls["approved"])).is_error
+    assert place.lines() == ["approved"]
+
+
+def test_an_answer_to_a_question_is_not_void_while_its_call_runs() -> None:
+    subject = Subject(
+        tool="note",
+        arguments_sha256="",
+        definition="",
+        plugin="",
+        caller="",
+        caller_authenticated_by="unix_socket",
+        policy="rules of before",
+        permission="allow",
+    )
+    settings = DeskSettings(decide_within_s=60, use_within_s=60, max_open=10, standing_max_s=60)
+    desk = ApprovalDesk(None, None, lambda: settings, Bindings(_NoTools(), RuleSet()))  # type: ignore[arg-type]  # nothing is asked of them
+
+    def reason(call_id: str) -> str:
+        asked = Asked(
+            call_id=call_id,
+            run_id="",
+            context={},
+            plugin="diary",
+            side_effects="write",
+            subject=subject,
+            arguments_json="{}",
+            payloads=Payloads.FULL,
+            requirements=(),
+            connection="unix:",
+        )
+        return desk.void_reason(new_approval(asked, settings, now_us=0))
+
+    assert (reason("call?question"), reason("call")) == ("", "note can't be called as things are now")
+
+
+class _NoTools:
+    def find(self, _name: str, /) -> None:
+        return None
 
 
 async def test_grants_that_change_void_what_was_approved_without_them(place: Place) -> None:

@@ -101,6 +101,15 @@ def test_on_a_terminal_a_result_can_give_no_orders_and_a_footer_says_what_it_was
     assert "odd ok; call c-1" in text
 
 
+def test_an_option_of_a_wrapped_server_is_told_to_stand_behind_two_dashes() -> None:
+    done = fumehood("mcp", "wrap", "uvx", "mcp-server-time", "--foo")
+    assert done.status == 2
+    what, todo = done.stderr.splitlines()
+    assert ("--foo" in what, "put -- before its command" in todo) == (True, True)
+    behind = fumehood("mcp", "wrap", "--foo", "--", "uvx", "mcp-server-time")
+    assert behind.stderr.splitlines()[1] == "See fumehood mcp wrap --help."
+
+
 def test_a_reader_that_leaves_early_is_no_error(fake: FakeSidecar) -> None:
     fake.tools = [tool(f"t{number:04}") for number in range(1000)]
     read, write = os.pipe()

@@ -34,6 +34,13 @@ def test_without_arguments_the_whole_workflow_is_shown() -> None:
     )
 
 
+@pytest.mark.parametrize("group", [("approvals",), ("approvals", "standing"), ("policy",), ("plugin",)], ids=" ".join)
+def test_a_group_without_a_command_shows_its_help(group: tuple[str, ...]) -> None:
+    done = fumehood(*group)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout == fumehood(*group, "--help").stdout
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_has_a_help_page_with_an_example(command: tuple[str, ...]) -> None:
     done = fumehood(*command, "--help")

@@ -59,6 +59,18 @@ def test_list_shows_the_newest_calls_first(config: Path) -> None:
     calls = journal(config, "list", "--run", "run-1", "--json").json["calls"]
     assert [each["call_id"] for each in calls] == [f"call-{number:08}" for number in range(19, 9, -1)]
     assert {each["state"] for each in calls} == {"ended"}
+    assert {each["outcome"] for each in calls} == {"OK"}
+
+
+def test_list_tells_calls_that_failed_from_those_that_still_run(tmp_path: Path) -> None:
+    path = waterfall(tmp_path)
+    calls = journal(path, "list", "--json").json["calls"]
+    assert [(each["call_id"], each["state"], each["outcome"]) for each in calls] == [
+        ("open", "started", None),
+        ("slow", "ended", "TOOL_TIMEOUT"),
+    ]
+    heading, runs, fails = journal(path, "list").stdout.splitlines()
+    assert ("OUTCOME" in heading, "OUTCOME" in runs, "TOOL_TIMEOUT" in fails) == (True, False, True)
 
 
 def test_list_finds_calls_and_events_by_what_is_asked(config: Path) -> None:
@@ -240,7 +252,9 @@ def test_evidence_is_proven_by_the_public_key(config: Path, tmp_path: Path, what
 def test_evidence_of_nothing_is_refused(config: Path, tmp_path: Path) -> None:
     file = str(tmp_path / "evidence.html")
     for arguments, status in ((("--call", "nothing"), 1), ((), 2), (("--call", "a", "--run", "b"), 2)):
-        assert journal(config, "evidence", *arguments, "-o", file).status == status
+        done = journal(config, "evidence", *arguments, "-o", file)
+        assert done.status == status
+        assert ("`fumehood journal list` lists calls" in done.stderr) == (status == 1)
     assert not (tmp_path / "evidence.html").exists()
 
 
@@ -277,10 +291,20 @@ def test_keygen_keeps_what_old_keys_have_signed_proven(config: Path) -> None:
     state = config.parent / ".fumehood"
     before = (state / "journal.pub").read_text()
     assert journal(config, "keygen").stdout == before
-    assert journal(config, "keygen", "--rotate").stdout != before
+    rotated = journal(config, "keygen", "--rotate")
+    assert rotated.stdout != before
+    assert f"Hand {state / 'journal.pub'} to whoever verifies" in rotated.stderr
     assert (state / "journal.pub").read_text().startswith(before)
     assert oct((state / "journal.key").stat().st_mode & 0o777) == "0o600"
     assert journal(config, "verify").status == 0
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_of_a_file_that_is_no_toml_the_second_line_says_what_to_do(command: str, config: Path) -> None:
+    config.write_text("[server\n")
+    done = journal(config, command)
+    assert done.status == 2
+    assert done.stderr.splitlines()[1] == "Mend it, and run this again."
 
 
 def test_without_a_journal_the_commands_say_who_makes_it(tmp_path: Path) -> None:

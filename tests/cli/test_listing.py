@@ -199,11 +199,16 @@ def test_names_of_tools_and_plugins_are_completed(sidecar: Sidecar) -> None:
     assert completed("fumehood call say style=l") == ["style=loud"]
     assert completed("fumehood call say text=x style = l") == ["loud"], "bash makes a word of ="
     assert completed("fumehood call say style = p text=x n") == ["note="]
+    assert completed("fumehood call say style =") == ["plain", "loud"]
 
 
 def test_bash_completes_the_names_and_values_of_arguments(sidecar: Sidecar) -> None:
     program = Path(sys.executable).with_name("fumehood")
-    for typed, completed in (("(fumehood call say st)", "style="), ("(fumehood call say style = lo)", "loud")):
+    for typed, completed in (
+        ("(fumehood call say st)", "style="),
+        ("(fumehood call say style = lo)", "loud"),
+        ("(fumehood call say style =)", "plain loud"),
+    ):
         script = f"""
             eval "$({program} completion bash)"
             compopt() {{ told="$1 $2"; }}

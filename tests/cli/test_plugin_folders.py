@@ -255,10 +255,17 @@ def test_check_starts_a_program_in_its_sandbox_and_says_why_it_is_not_ready(
 def test_check_starts_a_program_that_speaks_the_protocol(tmp_path: Path) -> None:
     done = fumehood("plugin", "check", cli(tmp_path / "greps"))
     assert (done.status, "No problems." in done.stdout) == (0, True), done.stdout
-    absent = fumehood("plugin", "check", cli(tmp_path / "absent", binary="no-such-program"))
-    assert absent.status == 0
-    assert "it could not be started here: " in absent.stdout
-    assert '"no-such-program" was not found' in absent.stdout
+
+
+def test_a_program_that_is_not_there_is_a_problem_and_nothing_is_pinned(tmp_path: Path) -> None:
+    folder = cli(tmp_path / "absent", binary="no-such-program")
+    checked = fumehood("plugin", "check", folder)
+    assert checked.status == 1
+    assert checked.stdout.startswith(f'{folder}/plugin.toml: "no-such-program" was not found\n  install it, or ')
+    added = fumehood("plugin", "add", folder, "--yes", folder=tmp_path)
+    assert (added.status, "Nothing was pinned" in added.stderr) == (1, True)
+    assert f'{folder}/plugin.toml: "no-such-program" was not found' in added.stderr
+    assert not (tmp_path / "fumehood.lock").exists()
 
 
 def test_check_shows_what_the_plugin_asks_for(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from fumehood_server.cli.saved_files import is_source
 
 from tests import preloaded
-from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
+from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood, on_terminal
 from tests.sidecar import write_plugin
 
 CODE = """
@@ -229,6 +229,12 @@ def test_dev_serves_what_is_mended_reloads_on_save_shows_the_change_and_leaves_n
         assert dev.end(signal.SIGINT) == 0
     assert fumehood("tools", address=address).status == 3
     assert not Path(address.removeprefix("unix:")).parent.exists()
+
+
+def test_dev_says_on_a_terminal_that_it_starts_before_it_does(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "small", "small", CODE)
+    _, told = on_terminal("plugin", "dev", plugin, folder=tmp_path, typed=[("watching ", signal.SIGINT)])
+    assert "starting small" in told.splitlines()[0]
 
 
 def test_dev_grants_secrets_from_a_file_and_from_the_environment(tmp_path: Path) -> None:

@@ -34,9 +34,10 @@ def git_rows() -> Rows:
 
 
 def approval_rows() -> Rows:
-    rows = output.table("APPROVAL", "STATE", "TOOL", "LEVEL", "WHO ASKS", "ARGUMENTS")
+    rows = output.table("APPROVAL", "STATE", "TOOL", "LEVEL", "WHO ASKS", "CALL", "ARGUMENTS")
+    arguments = '{"message": "a b c", "n": 1}'
     for each in APPROVALS:
-        rows.add_row(each, "pending", "git_commit", "external", "unix (no name)", '{"message": "a b c", "n": 1}')
+        rows.add_row(each, "pending", "git_commit", "external", "unix (no name)", f"call-{'0a' * 16}", arguments)
     return rows
 
 

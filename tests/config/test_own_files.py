@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fumehood_server.config import load_config
+from fumehood_server.config.effective import effective_document
 from fumehood_server.config.library_settings import credential_paths
 from fumehood_server.errors import ConfigError
 
@@ -266,3 +268,12 @@ def test_middleware_that_an_import_hook_finds_is_not_written_at_the_first_start_
     assert "overlaps the sidecar's own code" in done.stderr
     assert "fumehood.toml:" in done.stderr
     assert marker.exists() is (found == "helper"), "what could be known is refused before it runs"
+
+
+def test_what_is_protected_follows_from_the_settings_and_is_none(folder: Path) -> None:
+    path = folder / "fumehood.toml"
+    path.write_text('[server]\ntoken_file = "conf/tokens"\n')
+    config = load_config(path)
+    assert {folder / "conf" / "tokens", path} <= {each.path for each in config.protected}
+    without = replace(config, protected=())
+    assert (without, effective_document(without)) == (config, effective_document(config))

@@ -39,4 +39,4 @@ def test_a_plugin_is_given_the_time_to_start_that_the_operator_says(
         sidecar.logged(event="execute_end")  # which comes after
         log = sidecar.log()
     assert result.is_error is not served, log
-    assert any("within 0.3 s (server.start_timeout_s)" in str(line) for line in log) is not served
+    assert any("within 0.3 s (server.start_timeout_s;" in str(line) for line in log) is not served

@@ -112,7 +112,8 @@ async def test_an_unfinished_frame_is_told_of_a_process_that_is_never_ready(benc
         starts = Bench(pools, bench.logs, token=bench.token)
         error = await starts.start_error(starts.spec("prints_at_start"))
     assert error.details["mid_frame"] is True
-    assert "did not say Ready within 3 s (server.start_timeout_s), in the middle of a frame" in error.message
+    assert "did not say Ready within 3 s (server.start_timeout_s; raise it " in error.message
+    assert "), in the middle of a frame" in error.message
 
 
 async def test_a_call_that_was_not_sent_is_told_nothing_of_the_one_that_crashed(bench: Bench) -> None:

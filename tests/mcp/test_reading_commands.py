@@ -20,7 +20,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
         (shelf(folder / "one"), 'prefix = "one_"'),
         (shelf(folder / "shut"), 'prefix = "shut_"\nmax_side_effects = "none"'),
         (shelf(folder / "barred"), 'prefix = "barred_"\nmax_side_effects = "none"'),
-        (shelf(folder / "two", environment={"STATELESS": '"1"'}), 'prefix = "two_"'),
+        (shelf(folder / "two", environment={"STATELESS": '"1"', "STRICT": '"1"'}), 'prefix = "two_"'),
     ]
     with running_sidecar(plugins) as running:
         yield running
@@ -84,6 +84,12 @@ def test_failures_say_why_and_with_json_in_the_answer_alone(sidecar: Sidecar) ->
     assert unknown.status == 2
     assert "nobody" in unknown.stderr
     assert mcp(sidecar, "prompt", "one", "greet", "whom").status == 2
+
+
+def test_an_argument_that_a_prompt_requires_and_that_was_left_out_is_named(sidecar: Sidecar) -> None:
+    done = mcp(sidecar, "prompt", "two", "greet")
+    assert (done.status, done.stderr) == (2, "error: two greet requires whom\nGive whom=...\n")
+    assert mcp(sidecar, "prompt", "two", "greet", "--json").error["message"] == "two greet requires whom"
 
 
 def test_prompts_are_listed_and_filled_in(sidecar: Sidecar) -> None:

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+DRAFT_6 = {"$schema": "http://json-schema.org/draft-06/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
 NUMBER = {"type": "number"}
 PAIR = {"type": "array", "items": [NUMBER, {"type": "string"}]}
 
@@ -50,6 +52,39 @@ def test_what_an_older_draft_takes_is_taken_and_the_rest_is_not(
 ) -> None:
     assert takes(schema, fits)
     assert not takes(schema, does_not)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits"),
+    [
+        (DRAFT_4 | {"const": 1, "if": True, "then": False, "propertyNames": False, "contains": False}, {"a": [1]}),
+        (DRAFT_6 | {"if": True, "then": False}, 1),
+        (DRAFT_7 | {"dependentRequired": {"a": ["b"]}, "unevaluatedProperties": False}, {"a": 1}),
+        (DRAFT_7 | {"dependentSchemas": {"a": False}, "prefixItems": [False]}, {"a": [1]}),
+        (DRAFT_7 | {"contains": NUMBER, "maxContains": 1}, [1, 2]),
+        (DRAFT_2019 | {"prefixItems": [False], "dependencies": {"a": ["b"]}}, {"a": [1]}),
+        (DRAFT_7 | {"$ref": "#/definitions/x", "required": ["b"], "definitions": {"x": {}}}, {"a": 1}),
+    ],
+)
+def test_what_the_draft_does_not_look_at_refuses_nothing(schema: dict[str, Any], fits: object) -> None:
+    assert takes(schema, fits)
+
+
+def test_what_has_to_be_contained_was_not_counted_up_to_draft_7() -> None:
+    rule = {"contains": NUMBER, "minContains": 0}
+    assert not takes(DRAFT_7 | rule, ["a"])
+    assert takes(DRAFT_2019 | rule, ["a"])
+
+
+@pytest.mark.parametrize("more", [{}, {"$id": "https://example.com/a"}])
+def test_schema_within_that_names_its_draft_is_translated_as_the_whole_is(more: dict[str, str]) -> None:
+    for around in ({}, DRAFT_7, DRAFT_2019):
+        whole = around | {"type": "object", "properties": {"a": DRAFT_7 | PAIR | {"minContains": 9} | more}}
+        rule = compile_schema(json.loads(check_schema(json.dumps(to_2020_12(whole)), arguments=True)))
+        assert rule.is_valid({"a": [1, "a"]})
+        assert not rule.is_valid({"a": ["a"]})
+    later = {"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [NUMBER]}
+    assert to_2020_12(DRAFT_7 | {"properties": {"a": later}}) == {"properties": {"a": later}}
 
 
 def test_pointer_into_a_tuple_leads_to_where_the_tuple_is_now() -> None:
@@ -92,10 +127,13 @@ def test_schema_that_is_nested_without_end_is_left_to_the_sidecar_which_refuses_
 KEYWORDS = st.sampled_from(
     (
         *("items", "prefixItems", "additionalItems", "exclusiveMinimum", "minimum", "dependencies", "$ref", "$schema"),
-        *("dependentSchemas", "dependentRequired", "properties", "allOf", "not", "enum", "a"),
+        *("dependentSchemas", "dependentRequired", "properties", "allOf", "not", "enum", "a", "$id", "id"),
+        *("$recursiveAnchor", "$recursiveRef"),
     )
 )
-LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(["#/items/0", "#/", "#/a/²", "#/allOf/-1", "x"])
+TEXTS = ("#/items/0", "#/", "#/a/²", "#/allOf/-1", "x", "x#/a", "#x", "#", "http://[", "http://[#/a")
+DIALECTS = (DRAFT_4, DRAFT_6, DRAFT_7, DRAFT_2019)
+LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from([*TEXTS, *(each["$schema"] for each in DIALECTS)])
 ANYTHING = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=5)
 )

@@ -31,6 +31,8 @@ UNTAKEN = {
     "no_type": arguments({"type": "strng"}),
     "odd_result": {"outputSchema": {"type": "object", "properties": {"a": {"type": "strng"}}}},
     "no_object": {"inputSchema": {"anyOf": [{"type": "object"}]}},
+    "half_a_pair": {"inputSchema": {"type": "object", "title": "\udfff"}},
+    "half_a_name": {"outputSchema": {"type": "object", "properties": {"\udfff": {}}}},
 }
 TAKEN = {
     "plain": {"inputSchema": {"type": "object"}},
@@ -88,6 +90,8 @@ async def test_tools_whose_schemas_are_taken_serve_beside_those_whose_are_not(si
         assert "`input_schema` has the pattern" in ahead.message
         (result,) = tools["odd_result"].availability.reasons
         assert "`output_schema` is not valid" in result.message
+        (half,) = tools["half_a_pair"].availability.reasons
+        assert "`input_schema` has no canonical JSON" in half.message
 
         assert await caller.text("plain") == "called plain"
         assert await caller.text("pair", a=[1, 2]) == "called pair"

@@ -60,7 +60,7 @@ async def test_options_narrow_what_is_offered_and_called(sidecar: Sidecar) -> No
 
 
 def test_it_ends_when_its_client_closes_stdin_and_says_so_where_no_sidecar_is(sidecar: Sidecar) -> None:
-    def run(target: str) -> list[dict[str, object]]:
+    def run(target: str) -> tuple[dict[str, object], str]:
         lines = [
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
              "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}},
@@ -68,17 +68,23 @@ def test_it_ends_when_its_client_closes_stdin_and_says_so_where_no_sidecar_is(si
             {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "say", "arguments": {"text": "x"}}},
         ]  # fmt: skip
         command = [sys.executable, "-P", "-m", "fumehood_server", "mcp", "--address", target]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen(command, **pipes) as process:
             assert process.stdin is not None
             assert process.stdout is not None
+            assert process.stderr is not None
             process.stdin.write("".join(json.dumps(each) + "\n" for each in lines).encode())
             process.stdin.flush()
             answers = [json.loads(process.stdout.readline()) for _ in range(2)]
             process.stdin.close()
             assert process.wait(60) == 0
-        return answers
+            return answers[1], process.stderr.read().decode()
 
-    assert "result" in run(sidecar.target)[1]
-    away = run(f"unix:{sidecar.folder}/nothing")[1]["error"]
+    answer, told = run(sidecar.target)
+    assert ("result" in answer, told) == (True, "")
+    answer, told = run(f"unix:{sidecar.folder}/nothing")
+    away = answer["error"]
     assert isinstance(away, dict)
     assert away["data"] == {"code": "UNREACHABLE", "retryable": True}
+    assert away["message"].startswith("the sidecar can't be reached: start it with `fumehood serve`")
+    assert told.startswith("fumehood: the sidecar can't be reached: start it with `fumehood serve`")

@@ -161,6 +161,18 @@ def test_the_host_is_told_by_name_and_keys(tmp_path: Path, path: str, text: str,
     assert read(tmp_path / path, text, host=Host.CURSOR).host is Host.CURSOR
 
 
+def test_a_host_that_nothing_tells_is_said_to_be_assumed(tmp_path: Path) -> None:
+    plain = '{"mcpServers": {"a": {"command": "docker", "args": ["run", "x"]}}}'
+    for path, text, assumed in (
+        ("mcp.json", plain, True),
+        (".mcp.json", plain, False),
+        ("mcp.json", plain.replace('"x"', '"${env:A}"'), False),
+        ("mcp.json", plain.replace("mcpServers", "servers"), False),
+    ):
+        assert read(tmp_path / path, text).is_assumed is assumed, (path, text)
+        assert read(tmp_path / path, text, host=Host.CLAUDE_CODE).is_assumed is False
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -71,6 +71,17 @@ def test_a_file_that_is_not_there_is_said_before_that_there_is_nobody_to_ask(tmp
         assert (done.status, name in done.stderr, "nobody" in done.stderr) == (2, True, False), done.stderr
 
 
+def test_that_a_host_is_assumed_is_said_once_and_in_json(tmp_path: Path) -> None:
+    entry = {"command": "docker", "args": ["run", "x"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": entry, "two": entry}}))
+    command = ("mcp", "import", "mcp.json", "--dry-run")
+    said = f"that {tmp_path}/mcp.json is Claude Code's is assumed, since it doesn't tell: --from names another program"
+    assert fumehood(*command, folder=tmp_path).stdout.count(said) == 1
+    assert [each["notes"] for each in fumehood(*command, "--json", folder=tmp_path).json["servers"]] == [[said]] * 2
+    told = fumehood(*command, "--json", "--from", "claude-code", folder=tmp_path).json
+    assert (told["host"], [each["notes"] for each in told["servers"]]) == ("claude-code", [[], []])
+
+
 def test_the_root_help_tells_of_mcp_servers() -> None:
     said = fumehood("--help").stdout
     assert "fumehood mcp import" in said

@@ -13,6 +13,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.cli.command import fumehood
 from tests.mcp.support import SERVERS
+from tests.mcp.test_schemas import CODE
 from tests.mcp.web import web_server
 from tests.mcp_import.own_server import write_script
 from tests.mcp_import.test_wrap_updates import WRAP
@@ -74,3 +75,14 @@ async def test_tool_that_says_that_it_only_reads_reaches_a_granted_host_at_the_l
 def test_level_that_fits_nothing_is_refused(state: dict[str, str], script: Path, given: str, said: str) -> None:
     done = fumehood("mcp", "wrap", "--level", given, "--", "python3", script, stdin="", more=state)
     assert (done.status, said in done.stderr) == (2, True), done.stderr
+
+
+def test_tool_whose_schema_is_not_taken_is_said_to_be_unavailable(tmp_path: Path, state: dict[str, str]) -> None:
+    schema = {"type": "object", "properties": {"a": {"pattern": "a(?!b)"}}}
+    odd = {"name": "odd", "annotations": {"readOnlyHint": True}, "inputSchema": schema}
+    script = write_script(tmp_path, CODE % [odd, {"name": "good"}])
+    done = fumehood("mcp", "wrap", "--", "python3", script, stdin="", more=state)
+    lines = done.stderr.splitlines()
+    (said,) = [line for line in lines if "odd" in line]
+    assert "odd is unavailable: `input_schema` has the pattern" in said, done.stderr
+    assert [line for line in lines if "good counts as external" in line], done.stderr

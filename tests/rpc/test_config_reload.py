@@ -218,7 +218,8 @@ async def test_a_hangup_takes_up_the_file_and_a_wrong_one_is_told_in_the_log(hou
 def test_the_command_tells_what_has_changed_or_what_is_wrong(house: House) -> None:
     house.write(house.other)
     done = fumehood("reload", "--json", address=house.sidecar.target)
-    assert (done.status, json.loads(done.stdout)) == (0, {"added": ["passing"], "removed": [], "changed": []})
+    taken = {"added": ["passing"], "removed": [], "changed": [], "keys": [], "notes": []}
+    assert (done.status, json.loads(done.stdout)) == (0, taken)
     house.write(house.other, "[secrets.KEY]\n")
     done = fumehood("reload", "--json", address=house.sidecar.target)
     error = json.loads(done.stderr)["error"]

@@ -10,6 +10,8 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.secrets import Redactor
 
+pytestmark = pytest.mark.promise("S811")
+
 SECRET = "hunter2-" * 9
 CUT = 512
 

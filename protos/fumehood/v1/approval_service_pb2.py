@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fumehood/v1/approval_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.fumehood.v1.ApprovalState\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06plugin\x18\x05 \x01(\t\x12.\n\x0cside_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0e\x61rguments_json\x18\x07 \x01(\t\x12\x1c\n\x14\x61sked_arguments_json\x18\x08 \x01(\t\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12*\n\x06\x63\x61ller\x18\n \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12)\n\x07\x63ontext\x18\x0b \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x36\n\x0crequirements\x18\x0c \x03(\x0b\x32 .fumehood.v1.ApprovalRequirement\x12\x30\n\tdecisions\x18\r \x03(\x0b\x32\x1d.fumehood.v1.ApprovalDecision\x12\x30\n\x0crequested_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"K\n\rApprovalParty\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x61uthenticated_by\x18\x02 \x01(\t\x12\x12\n\nconnection\x18\x03 \x01(\t\"r\n\x13\x41pprovalRequirement\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x11\n\tapprovals\x18\x02 \x01(\x05\x12\x11\n\tapprovers\x18\x03 \x03(\t\x12\x15\n\rself_approval\x18\x04 \x01(\x08\x12\x10\n\x08standing\x18\x05 \x01(\x08\"\xe3\x01\n\x10\x41pprovalDecision\x12+\n\x06\x63hoice\x18\x01 \x01(\x0e\x32\x1b.fumehood.v1.ApprovalChoice\x12&\n\x02\x62y\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x15\n\redited_digest\x18\x05 \x01(\t\x12.\n\ndecided_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bstanding_id\x18\x07 \x01(\t\"~\n\x11\x41rgumentCondition\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x13\n\x0bone_of_json\x18\x02 \x03(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x10\n\x03min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"\xbc\x01\n\rStandingTerms\x12)\n\x05until\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\tvalid_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x05\x12\x0f\n\x07session\x18\x04 \x01(\x08\x12\x32\n\nconditions\x18\x05 \x03(\x0b\x32\x1e.fumehood.v1.ArgumentCondition\"\x96\x05\n\x10StandingApproval\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".fumehood.v1.StandingApprovalState\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12.\n\x0cside_effects\x18\x05 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12*\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x12\n\nsession_id\x18\x07 \x01(\t\x12\x32\n\nconditions\x18\x08 \x03(\x0b\x32\x1e.fumehood.v1.ArgumentCondition\x12\r\n\x05\x63\x61lls\x18\t \x01(\x05\x12\x0c\n\x04used\x18\n \x01(\x05\x12.\n\ngranted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\ngranted_by\x18\r \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x0f \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x10 \x01(\t\x12\r\n\x05rules\x18\x11 \x03(\t\x12\x0f\n\x07\x61pplies\x18\x12 \x01(\x08\x12.\n\nrevoked_by\x18\x13 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x15\n\rrevoke_reason\x18\x14 \x01(\t\x12.\n\nrevoked_at\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"`\n\x14ListApprovalsRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x15ListApprovalsResponse\x12(\n\tapprovals\x18\x01 \x03(\x0b\x32\x15.fumehood.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x15WatchApprovalsRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\"U\n\x16WatchApprovalsResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.fumehood.v1.Approval\x12\x12\n\nis_current\x18\x02 \x01(\x08\"\xbf\x01\n\x15\x44\x65\x63ideApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12+\n\x06\x63hoice\x18\x02 \x01(\x0e\x32\x1b.fumehood.v1.ApprovalChoice\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x05 \x01(\t\x12,\n\x08standing\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.StandingTerms\"A\n\x16\x44\x65\x63ideApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.fumehood.v1.Approval\"\x80\x01\n\x1cListStandingApprovalsRequest\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0einclude_closed\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"s\n\x1dListStandingApprovalsResponse\x12\x39\n\x12standing_approvals\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.StandingApproval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"D\n\x1dRevokeStandingApprovalRequest\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Z\n\x1eRevokeStandingApprovalResponse\x12\x38\n\x11standing_approval\x18\x01 \x01(\x0b\x32\x1d.fumehood.v1.StandingApproval*\xd6\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x04\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x05\x12\x17\n\x13\x41PPROVAL_STATE_USED\x10\x06*\x86\x01\n\x0e\x41pprovalChoice\x12\x1f\n\x1b\x41PPROVAL_CHOICE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41PPROVAL_CHOICE_APPROVE\x10\x01\x12\x18\n\x14\x41PPROVAL_CHOICE_DENY\x10\x02\x12\x1c\n\x18\x41PPROVAL_CHOICE_WITHDRAW\x10\x03*\xd3\x01\n\x15StandingApprovalState\x12\'\n#STANDING_APPROVAL_STATE_UNSPECIFIED\x10\x00\x12\"\n\x1eSTANDING_APPROVAL_STATE_ACTIVE\x10\x01\x12#\n\x1fSTANDING_APPROVAL_STATE_USED_UP\x10\x02\x12#\n\x1fSTANDING_APPROVAL_STATE_EXPIRED\x10\x03\x12#\n\x1fSTANDING_APPROVAL_STATE_REVOKED\x10\x04\x32\x84\x04\n\x0f\x41pprovalService\x12V\n\rListApprovals\x12!.fumehood.v1.ListApprovalsRequest\x1a\".fumehood.v1.ListApprovalsResponse\x12[\n\x0eWatchApprovals\x12\".fumehood.v1.WatchApprovalsRequest\x1a#.fumehood.v1.WatchApprovalsResponse0\x01\x12Y\n\x0e\x44\x65\x63ideApproval\x12\".fumehood.v1.DecideApprovalRequest\x1a#.fumehood.v1.DecideApprovalResponse\x12n\n\x15ListStandingApprovals\x12).fumehood.v1.ListStandingApprovalsRequest\x1a*.fumehood.v1.ListStandingApprovalsResponse\x12q\n\x16RevokeStandingApproval\x12*.fumehood.v1.RevokeStandingApprovalRequest\x1a+.fumehood.v1.RevokeStandingApprovalResponseB=\n\x0b\x66umehood.v1B\x14\x41pprovalServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fumehood/v1/approval_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x04\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.fumehood.v1.ApprovalState\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06plugin\x18\x05 \x01(\t\x12.\n\x0cside_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0e\x61rguments_json\x18\x07 \x01(\t\x12\x1c\n\x14\x61sked_arguments_json\x18\x08 \x01(\t\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12*\n\x06\x63\x61ller\x18\n \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12)\n\x07\x63ontext\x18\x0b \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x36\n\x0crequirements\x18\x0c \x03(\x0b\x32 .fumehood.v1.ApprovalRequirement\x12\x30\n\tdecisions\x18\r \x03(\x0b\x32\x1d.fumehood.v1.ApprovalDecision\x12\x30\n\x0crequested_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bvoid_reason\x18\x10 \x01(\t\"K\n\rApprovalParty\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x61uthenticated_by\x18\x02 \x01(\t\x12\x12\n\nconnection\x18\x03 \x01(\t\"r\n\x13\x41pprovalRequirement\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x11\n\tapprovals\x18\x02 \x01(\x05\x12\x11\n\tapprovers\x18\x03 \x03(\t\x12\x15\n\rself_approval\x18\x04 \x01(\x08\x12\x10\n\x08standing\x18\x05 \x01(\x08\"\xe3\x01\n\x10\x41pprovalDecision\x12+\n\x06\x63hoice\x18\x01 \x01(\x0e\x32\x1b.fumehood.v1.ApprovalChoice\x12&\n\x02\x62y\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x15\n\redited_digest\x18\x05 \x01(\t\x12.\n\ndecided_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bstanding_id\x18\x07 \x01(\t\"~\n\x11\x41rgumentCondition\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x13\n\x0bone_of_json\x18\x02 \x03(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x10\n\x03min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"\xbc\x01\n\rStandingTerms\x12)\n\x05until\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\tvalid_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x05\x12\x0f\n\x07session\x18\x04 \x01(\x08\x12\x32\n\nconditions\x18\x05 \x03(\x0b\x32\x1e.fumehood.v1.ArgumentCondition\"\x96\x05\n\x10StandingApproval\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".fumehood.v1.StandingApprovalState\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12.\n\x0cside_effects\x18\x05 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12*\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x12\n\nsession_id\x18\x07 \x01(\t\x12\x32\n\nconditions\x18\x08 \x03(\x0b\x32\x1e.fumehood.v1.ArgumentCondition\x12\r\n\x05\x63\x61lls\x18\t \x01(\x05\x12\x0c\n\x04used\x18\n \x01(\x05\x12.\n\ngranted_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\ngranted_by\x18\r \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x0f \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x10 \x01(\t\x12\r\n\x05rules\x18\x11 \x03(\t\x12\x0f\n\x07\x61pplies\x18\x12 \x01(\x08\x12.\n\nrevoked_by\x18\x13 \x01(\x0b\x32\x1a.fumehood.v1.ApprovalParty\x12\x15\n\rrevoke_reason\x18\x14 \x01(\t\x12.\n\nrevoked_at\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"`\n\x14ListApprovalsRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x15ListApprovalsResponse\x12(\n\tapprovals\x18\x01 \x03(\x0b\x32\x15.fumehood.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x15WatchApprovalsRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\"U\n\x16WatchApprovalsResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.fumehood.v1.Approval\x12\x12\n\nis_current\x18\x02 \x01(\x08\"\xbf\x01\n\x15\x44\x65\x63ideApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12+\n\x06\x63hoice\x18\x02 \x01(\x0e\x32\x1b.fumehood.v1.ApprovalChoice\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x05 \x01(\t\x12,\n\x08standing\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.StandingTerms\"A\n\x16\x44\x65\x63ideApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.fumehood.v1.Approval\"\x80\x01\n\x1cListStandingApprovalsRequest\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0einclude_closed\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"s\n\x1dListStandingApprovalsResponse\x12\x39\n\x12standing_approvals\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.StandingApproval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"D\n\x1dRevokeStandingApprovalRequest\x12\x13\n\x0bstanding_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Z\n\x1eRevokeStandingApprovalResponse\x12\x38\n\x11standing_approval\x18\x01 \x01(\x0b\x32\x1d.fumehood.v1.StandingApproval*\xd6\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x04\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x05\x12\x17\n\x13\x41PPROVAL_STATE_USED\x10\x06*\x86\x01\n\x0e\x41pprovalChoice\x12\x1f\n\x1b\x41PPROVAL_CHOICE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41PPROVAL_CHOICE_APPROVE\x10\x01\x12\x18\n\x14\x41PPROVAL_CHOICE_DENY\x10\x02\x12\x1c\n\x18\x41PPROVAL_CHOICE_WITHDRAW\x10\x03*\xd3\x01\n\x15StandingApprovalState\x12\'\n#STANDING_APPROVAL_STATE_UNSPECIFIED\x10\x00\x12\"\n\x1eSTANDING_APPROVAL_STATE_ACTIVE\x10\x01\x12#\n\x1fSTANDING_APPROVAL_STATE_USED_UP\x10\x02\x12#\n\x1fSTANDING_APPROVAL_STATE_EXPIRED\x10\x03\x12#\n\x1fSTANDING_APPROVAL_STATE_REVOKED\x10\x04\x32\x84\x04\n\x0f\x41pprovalService\x12V\n\rListApprovals\x12!.fumehood.v1.ListApprovalsRequest\x1a\".fumehood.v1.ListApprovalsResponse\x12[\n\x0eWatchApprovals\x12\".fumehood.v1.WatchApprovalsRequest\x1a#.fumehood.v1.WatchApprovalsResponse0\x01\x12Y\n\x0e\x44\x65\x63ideApproval\x12\".fumehood.v1.DecideApprovalRequest\x1a#.fumehood.v1.DecideApprovalResponse\x12n\n\x15ListStandingApprovals\x12).fumehood.v1.ListStandingApprovalsRequest\x1a*.fumehood.v1.ListStandingApprovalsResponse\x12q\n\x16RevokeStandingApproval\x12*.fumehood.v1.RevokeStandingApprovalRequest\x1a+.fumehood.v1.RevokeStandingApprovalResponseB=\n\x0b\x66umehood.v1B\x14\x41pprovalServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,46 +35,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.approval_servic
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\024ApprovalServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_APPROVALSTATE']._serialized_start=3068
-  _globals['_APPROVALSTATE']._serialized_end=3282
-  _globals['_APPROVALCHOICE']._serialized_start=3285
-  _globals['_APPROVALCHOICE']._serialized_end=3419
-  _globals['_STANDINGAPPROVALSTATE']._serialized_start=3422
-  _globals['_STANDINGAPPROVALSTATE']._serialized_end=3633
+  _globals['_APPROVALSTATE']._serialized_start=3089
+  _globals['_APPROVALSTATE']._serialized_end=3303
+  _globals['_APPROVALCHOICE']._serialized_start=3306
+  _globals['_APPROVALCHOICE']._serialized_end=3440
+  _globals['_STANDINGAPPROVALSTATE']._serialized_start=3443
+  _globals['_STANDINGAPPROVALSTATE']._serialized_end=3654
   _globals['_APPROVAL']._serialized_start=141
-  _globals['_APPROVAL']._serialized_end=671
-  _globals['_APPROVALPARTY']._serialized_start=673
-  _globals['_APPROVALPARTY']._serialized_end=748
-  _globals['_APPROVALREQUIREMENT']._serialized_start=750
-  _globals['_APPROVALREQUIREMENT']._serialized_end=864
-  _globals['_APPROVALDECISION']._serialized_start=867
-  _globals['_APPROVALDECISION']._serialized_end=1094
-  _globals['_ARGUMENTCONDITION']._serialized_start=1096
-  _globals['_ARGUMENTCONDITION']._serialized_end=1222
-  _globals['_STANDINGTERMS']._serialized_start=1225
-  _globals['_STANDINGTERMS']._serialized_end=1413
-  _globals['_STANDINGAPPROVAL']._serialized_start=1416
-  _globals['_STANDINGAPPROVAL']._serialized_end=2078
-  _globals['_LISTAPPROVALSREQUEST']._serialized_start=2080
-  _globals['_LISTAPPROVALSREQUEST']._serialized_end=2176
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=2178
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=2268
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=2270
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=2307
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=2309
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=2394
-  _globals['_DECIDEAPPROVALREQUEST']._serialized_start=2397
-  _globals['_DECIDEAPPROVALREQUEST']._serialized_end=2588
-  _globals['_DECIDEAPPROVALRESPONSE']._serialized_start=2590
-  _globals['_DECIDEAPPROVALRESPONSE']._serialized_end=2655
-  _globals['_LISTSTANDINGAPPROVALSREQUEST']._serialized_start=2658
-  _globals['_LISTSTANDINGAPPROVALSREQUEST']._serialized_end=2786
-  _globals['_LISTSTANDINGAPPROVALSRESPONSE']._serialized_start=2788
-  _globals['_LISTSTANDINGAPPROVALSRESPONSE']._serialized_end=2903
-  _globals['_REVOKESTANDINGAPPROVALREQUEST']._serialized_start=2905
-  _globals['_REVOKESTANDINGAPPROVALREQUEST']._serialized_end=2973
-  _globals['_REVOKESTANDINGAPPROVALRESPONSE']._serialized_start=2975
-  _globals['_REVOKESTANDINGAPPROVALRESPONSE']._serialized_end=3065
-  _globals['_APPROVALSERVICE']._serialized_start=3636
-  _globals['_APPROVALSERVICE']._serialized_end=4152
+  _globals['_APPROVAL']._serialized_end=692
+  _globals['_APPROVALPARTY']._serialized_start=694
+  _globals['_APPROVALPARTY']._serialized_end=769
+  _globals['_APPROVALREQUIREMENT']._serialized_start=771
+  _globals['_APPROVALREQUIREMENT']._serialized_end=885
+  _globals['_APPROVALDECISION']._serialized_start=888
+  _globals['_APPROVALDECISION']._serialized_end=1115
+  _globals['_ARGUMENTCONDITION']._serialized_start=1117
+  _globals['_ARGUMENTCONDITION']._serialized_end=1243
+  _globals['_STANDINGTERMS']._serialized_start=1246
+  _globals['_STANDINGTERMS']._serialized_end=1434
+  _globals['_STANDINGAPPROVAL']._serialized_start=1437
+  _globals['_STANDINGAPPROVAL']._serialized_end=2099
+  _globals['_LISTAPPROVALSREQUEST']._serialized_start=2101
+  _globals['_LISTAPPROVALSREQUEST']._serialized_end=2197
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=2199
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=2289
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=2291
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=2328
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=2330
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=2415
+  _globals['_DECIDEAPPROVALREQUEST']._serialized_start=2418
+  _globals['_DECIDEAPPROVALREQUEST']._serialized_end=2609
+  _globals['_DECIDEAPPROVALRESPONSE']._serialized_start=2611
+  _globals['_DECIDEAPPROVALRESPONSE']._serialized_end=2676
+  _globals['_LISTSTANDINGAPPROVALSREQUEST']._serialized_start=2679
+  _globals['_LISTSTANDINGAPPROVALSREQUEST']._serialized_end=2807
+  _globals['_LISTSTANDINGAPPROVALSRESPONSE']._serialized_start=2809
+  _globals['_LISTSTANDINGAPPROVALSRESPONSE']._serialized_end=2924
+  _globals['_REVOKESTANDINGAPPROVALREQUEST']._serialized_start=2926
+  _globals['_REVOKESTANDINGAPPROVALREQUEST']._serialized_end=2994
+  _globals['_REVOKESTANDINGAPPROVALRESPONSE']._serialized_start=2996
+  _globals['_REVOKESTANDINGAPPROVALRESPONSE']._serialized_end=3086
+  _globals['_APPROVALSERVICE']._serialized_start=3657
+  _globals['_APPROVALSERVICE']._serialized_end=4173
 # @@protoc_insertion_point(module_scope)

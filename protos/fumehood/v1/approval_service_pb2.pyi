@@ -143,6 +143,7 @@ class Approval(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     REQUESTED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    VOID_REASON_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Names it: made by the sidecar, and can't be guessed."""
     state: Global___ApprovalState.ValueType
@@ -161,6 +162,10 @@ class Approval(_message.Message):
     """As the caller asked for them, where an approver has changed them. Empty else."""
     digest: _builtins.str
     """SHA-256 of all that is approved, as 64 hex digits: to be given with the decision."""
+    void_reason: _builtins.str
+    """Why an open one lets nothing begin: its tool, plugin, grants or the rules are not what they were when it was asked
+    for, as this sidecar has them. Its call asks for another one when it is sent again. Empty: it is not void.
+    """
     @_builtins.property
     def caller(self) -> Global___ApprovalParty:
         """Who asks."""
@@ -203,10 +208,11 @@ class Approval(_message.Message):
         decisions: _abc.Iterable[Global___ApprovalDecision] | None = ...,
         requested_at: _timestamp_pb2.Timestamp | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
+        void_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "context", b"context", "expires_at", b"expires_at", "requested_at", b"requested_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "asked_arguments_json", b"asked_arguments_json", "call_id", b"call_id", "caller", b"caller", "context", b"context", "decisions", b"decisions", "digest", b"digest", "expires_at", b"expires_at", "plugin", b"plugin", "requested_at", b"requested_at", "requirements", b"requirements", "side_effects", b"side_effects", "state", b"state", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "asked_arguments_json", b"asked_arguments_json", "call_id", b"call_id", "caller", b"caller", "context", b"context", "decisions", b"decisions", "digest", b"digest", "expires_at", b"expires_at", "plugin", b"plugin", "requested_at", b"requested_at", "requirements", b"requirements", "side_effects", b"side_effects", "state", b"state", "tool", b"tool", "void_reason", b"void_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,8 +34,9 @@ class ApprovalServiceStub:
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     def __init__(self, channel):
@@ -80,8 +81,9 @@ class ApprovalServiceServicer:
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     def ListApprovals(self, request, context):
@@ -102,7 +104,8 @@ class ApprovalServiceServicer:
 
     def DecideApproval(self, request, context):
         """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
-        rules ask for. What is decided is recorded before the answer.
+        rules ask for. What is decided is recorded before the answer. A void one can't be approved, but where sidecars
+        share a journal: another of them may have all as it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,8 +172,9 @@ class ApprovalService:
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     @staticmethod

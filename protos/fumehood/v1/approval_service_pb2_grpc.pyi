@@ -35,8 +35,9 @@ class ApprovalServiceStub:
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     @_typing.overload
@@ -53,7 +54,8 @@ class ApprovalServiceStub:
     """
     DecideApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]
     """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
-    rules ask for. What is decided is recorded before the answer.
+    rules ask for. What is decided is recorded before the answer. A void one can't be approved, but where sidecars
+    share a journal: another of them may have all as it was.
     """
     ListStandingApprovals: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ListStandingApprovalsRequest, _approval_service_pb2.ListStandingApprovalsResponse]
     """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
@@ -74,8 +76,9 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -89,7 +92,8 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """
     DecideApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]  # type: ignore[assignment]
     """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
-    rules ask for. What is decided is recorded before the answer.
+    rules ask for. What is decided is recorded before the answer. A void one can't be approved, but where sidecars
+    share a journal: another of them may have all as it was.
     """
     ListStandingApprovals: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ListStandingApprovalsRequest, _approval_service_pb2.ListStandingApprovalsResponse]  # type: ignore[assignment]
     """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
@@ -109,8 +113,9 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
-    APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
-    no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written now.
+    APPROVAL_CHANGED where it is no longer what was looked at, or is void; FAILED_PRECONDITION with JOURNAL_OFF where the
+    sidecar keeps no journal, and so no approvals, UNAVAILABLE with JOURNAL_UNAVAILABLE where it can't be read or written
+    now.
     """
 
     @_abc_1.abstractmethod
@@ -140,7 +145,8 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.DecideApprovalResponse, _abc.Awaitable[_approval_service_pb2.DecideApprovalResponse]]:
         """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
-        rules ask for. What is decided is recorded before the answer.
+        rules ask for. What is decided is recorded before the answer. A void one can't be approved, but where sidecars
+        share a journal: another of them may have all as it was.
         """
 
     @_abc_1.abstractmethod

@@ -316,6 +316,8 @@ class ReloadConfigResponse(_message.Message):
     ADDED_PLUGINS_FIELD_NUMBER: _builtins.int
     REMOVED_PLUGINS_FIELD_NUMBER: _builtins.int
     CHANGED_PLUGINS_FIELD_NUMBER: _builtins.int
+    CHANGED_KEYS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def added_plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of plugins that are new, in the order of the configuration."""
@@ -328,16 +330,28 @@ class ReloadConfigResponse(_message.Message):
     def changed_plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of plugins whose grants, limits or files are others than before."""
 
+    @_builtins.property
+    def changed_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Dotted names of the settings that are others than before, but for those in entries of plugins, such as `rules`. Values
+        are not told.
+        """
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was taken up and may not be meant so, a sentence each: names of tools in rules that no tool has. At most 20."""
+
     def __init__(
         self,
         *,
         added_plugins: _abc.Iterable[_builtins.str] | None = ...,
         removed_plugins: _abc.Iterable[_builtins.str] | None = ...,
         changed_plugins: _abc.Iterable[_builtins.str] | None = ...,
+        changed_keys: _abc.Iterable[_builtins.str] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_plugins", b"added_plugins", "changed_plugins", b"changed_plugins", "removed_plugins", b"removed_plugins"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_plugins", b"added_plugins", "changed_keys", b"changed_keys", "changed_plugins", b"changed_plugins", "notes", b"notes", "removed_plugins", b"removed_plugins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,7 +19,6 @@ from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.result_cache import ResultCache
 from fumehood_server.calls.run import run_call
-from fumehood_server.calls.steps.approve import is_current
 from fumehood_server.calls.steps.ask import AskParts
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.inputs import InputParts
@@ -28,7 +27,7 @@ from fumehood_server.calls.steps.invoke import RELEASE_S
 from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.approvals import Approval, Approvals, Subject
+from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallOutcome, CallQuestion, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.hooks import NO_HOOKS, Hooks
@@ -172,11 +171,6 @@ class Executor:
         """See `edited`. Raises ApprovalRefusedError."""
         needs = self._needs
         return await edited(approval, arguments_json, needs.tools, needs.policy, needs.checks)
-
-    def applies(self, subject: Subject) -> bool:
-        """Whether what an approval is bound to is now as it was, but for arguments and caller."""
-        tool = self._needs.tools.find(subject.tool)
-        return tool is not None and is_current(subject, tool, self._needs.policy.version)
 
     def find(self, call_id: str) -> Call | None:
         """The call of this id that is under way."""

@@ -16,6 +16,7 @@ def approval_json(message: pb.Approval) -> JsonObject:
     return {
         "approval_id": message.approval_id,
         "state": pb.ApprovalState.Name(message.state).removeprefix("APPROVAL_STATE_").lower(),
+        "void_reason": message.void_reason,
         "call_id": message.call_id,
         "tool": message.tool,
         "plugin": message.plugin,

@@ -81,7 +81,8 @@ class Screen:
         yield output.styled(f"{output.plural(number, 'call')} waiting for an approval", "bold")
         for place, each in enumerate(self.waiting.values()):
             left = output.seconds(max(each.expires_at.ToMicroseconds() / 1e6 - time.time(), 0.0))
-            row = f"{each.tool}  {level_name(each.side_effects)}  {_asker(each)}  {left} left  {each.approval_id}"
+            void = "void  " if each.void_reason else ""
+            row = f"{void}{each.tool}  {level_name(each.side_effects)}  {_asker(each)}  {left} left  {each.approval_id}"
             yield output.styled(f"{'▶' if place == self.selected else ' '} {output.one_line(row)}")
         current = self.current
         if current is not None:
@@ -100,6 +101,8 @@ class Screen:
         # A newline in any of these would write a line of this screen in somebody else's name.
         yield _line(f"{approval.tool} of {approval.plugin}, level {shape['side_effects']}", style)
         yield _line(f"asked by {_asker(approval)}, call {approval.call_id}, run {approval.context.request_id}")
+        if approval.void_reason:
+            yield _line(f"void: {approval.void_reason}; its call asks for another one when it is sent again", "red")
         for each in shape["requirements"]:
             who = f" of {', '.join(each['approvers'])}" if each["approvers"] else ""
             stands = ", may stand" if each["standing"] else ""

@@ -48,23 +48,40 @@ def typed_argument(name: str, text: str, schema: Schema) -> Any:  # noqa: ANN401
     return _typed(name, [text], schema)
 
 
-def read_whole(source: str) -> dict[str, Any]:
-    """The object that `--args` gives: JSON itself, `@FILE`, or `-` for stdin.
+def gather_words(words: Sequence[str], schema: Schema) -> dict[str, Any]:
+    """One object of words that are either pairs or, the first of them, the whole object: JSON, `@FILE` or `-`.
+
+    Raises:
+        CommandError: as `gather_arguments`.
+    """
+    is_whole = bool(words) and (words[0] == "-" or words[0].lstrip()[:1] in {"@", "{", "[", '"'})
+    whole, pairs = (words[0], words[1:]) if is_whole else (None, words)
+    unfit = next((each for each in pairs if "=" not in each), None)
+    if unfit is not None:
+        todo = "Give key=value, key:=JSON, or before them one JSON object, @FILE or - for stdin."
+        raise _bad(f'"{unfit}" is not an argument', todo)
+    arguments = read_whole(whole, "the first argument") if whole is not None else {}
+    return {**arguments, **gather_arguments(pairs, None, schema)}
+
+
+def read_whole(source: str, option: str = "--args") -> dict[str, Any]:
+    """The object that an option gives: JSON itself, `@FILE`, or `-` for stdin.
 
     Raises:
         CommandError: it can't be read, or is not one JSON object.
     """
-    text = _read_source(source)
+    text = _read_source(source, option)
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise _bad(f"--args is not JSON: {error}", "Give one object, such as '{\"count\": 2}', @FILE or -.") from error
+        todo = "Give one object, such as '{\"count\": 2}', @FILE or -."
+        raise _bad(f"{option} is not JSON: {error}", todo) from error
     if not isinstance(value, dict):
-        raise _bad(f"--args is a JSON {_name(value)}, not an object", "Give one object, such as '{\"count\": 2}'.")
+        raise _bad(f"{option} is a JSON {_name(value)}, not an object", "Give one object, such as '{\"count\": 2}'.")
     return value
 
 
-def _read_source(source: str) -> str:
+def _read_source(source: str, option: str) -> str:
     if source != "-" and not source.startswith("@"):
         return source
     try:
@@ -74,12 +91,12 @@ def _read_source(source: str) -> str:
             with Path(source[1:]).open("rb") as file:
                 raw = file.read(MAX_ARGUMENTS_BYTES + 1)
         if len(raw) > MAX_ARGUMENTS_BYTES:
-            raise _bad(f"--args {source} is larger than {MAX_ARGUMENTS_BYTES:,} bytes", "Send less.")
+            raise _bad(f"{option} {source} is larger than {MAX_ARGUMENTS_BYTES:,} bytes", "Send less.")
         return raw.decode()
     except OSError as error:
         raise _bad(f"can't read {error.filename}: {error.strerror}", "Give a file that can be read.") from error
     except UnicodeDecodeError as error:
-        raise _bad(f"--args {source} is not UTF-8", "JSON is UTF-8 (RFC 8259).") from error
+        raise _bad(f"{option} {source} is not UTF-8", "JSON is UTF-8 (RFC 8259).") from error
 
 
 def _split(pair: str) -> tuple[str, bool, str]:

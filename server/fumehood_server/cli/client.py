@@ -196,9 +196,9 @@ class SidecarClient:
         wanted = pb.StreamToolRequest(call=request, after_sequence=after_sequence)
         return self._stream(lambda: self._tools.StreamTool(wanted, timeout=timeout_s))
 
-    def get_call(self, call_id: str, *, timeout_s: float) -> pb.GetCallResponse:
-        """Where a call stands. Waits that long for a connection."""
-        request = pb.GetCallRequest(call_id=call_id)
+    def get_call(self, call_id: str, *, timeout_s: float, wait: bool = False) -> pb.GetCallResponse:
+        """Where a call stands. Waits that long for a connection and, with `wait`, for its outcome."""
+        request = pb.GetCallRequest(call_id=call_id, wait=wait)
         return self._ask(lambda: self._tools.GetCall(request, timeout=timeout_s, wait_for_ready=True))
 
     def cancel_call(self, call_id: str) -> None:

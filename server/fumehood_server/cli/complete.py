@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable
 
 import click
+from click.shell_completion import split_arg_string
 
 CONNECT_TIMEOUT_S = 1.0
 """Short, since it is waited for at each press of Tab."""
@@ -28,6 +30,22 @@ def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     except CommandError:
         return []
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+def approval_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Approvals that are open, those that wait first."""
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        with (
+            ctx.scope(cleanup=False),  # for what it shows of who calls
+            SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client,
+        ):
+            found = sorted(client.list_approvals(), key=lambda each: each.state)
+    except CommandError:
+        return []
+    return _typed(each.approval_id for each in found if each.approval_id.startswith(incomplete))
 
 
 def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
@@ -138,7 +156,7 @@ def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) 
         return []
     known = {each.name: each for each in parameters(schema)} if isinstance(schema, dict) else {}
     # bash takes "=" for a word of its own; other shells leave NAME=VALUE whole.
-    words = [*(ctx.params.get("pairs") or ()), incomplete]
+    words = [*(ctx.params.get("pairs") or ()), incomplete or _typed_equals()]
     if "=" in words[-2:]:
         at = len(words) - 1 - words[::-1].index("=")
         name, start, before = words[at - 1] if at else "", "" if incomplete == "=" else incomplete, ""
@@ -150,6 +168,12 @@ def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) 
         before = f"{name}="
     values = value_words(known[name].schema, schema) if name in known else []
     return [f"{before}{value}" for value in _typed(values) if value.startswith(start)]
+
+
+def _typed_equals() -> str:
+    """The `=` that is the word at bash's cursor, else nothing. Click makes an empty word of it, as behind a space."""
+    words, at = split_arg_string(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
+    return "=" if at.isdecimal() and words[int(at) : int(at) + 1] == ["="] else ""
 
 
 def _typed(words: Iterable[str]) -> list[str]:

@@ -59,7 +59,7 @@ def pending_changes(client: SidecarClient, config_path: Path | None) -> list[Cha
         except ConfigError:  # the plugin's own finding tells it
             continue
         if not same:
-            remedy = f"`fumehood plugin add` shows how and pins it, `fumehood plugin reload {running.name}` takes it up"
+            remedy = "`fumehood plugin add` shows how, pins it and has it taken up"
             found.append(Change(running.name, f"{path}: its files are not those that are served", remedy))
     named_plugins = {path: plugin.name for path, plugin in served.items()}
     found += _other_changes(client, named_plugins)

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fumehood_sandbox import Backend, Report, bubblewraps, probe, speculation_control
 
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from fumehood_server.cli.doctor_callers import CallerFinding
     from fumehood_server.cli.doctor_changes import Change
     from fumehood_server.plugins.lock import Lock
@@ -63,7 +66,8 @@ def make_doctor_report(config_path: Path | None, address: str | None) -> DoctorR
     from fumehood_server.cli.folder_check import sandbox_of
 
     sandbox = _sandbox(sandbox_of(config_path).minimum)
-    return DoctorReport((*_machine(), *sandbox, *_configuration(config_path), *_sidecar(address, config_path)))
+    sidecar, served = _sidecar(address, config_path)
+    return DoctorReport((*_machine(), *sandbox, *_configuration(config_path, served), *sidecar))
 
 
 def _machine() -> list[Finding]:
@@ -178,7 +182,7 @@ def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]
     ]
 
 
-def _configuration(config_path: Path | None) -> list[Finding]:
+def _configuration(config_path: Path | None, served: Mapping[str, str]) -> list[Finding]:
     from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.cli.doctor_callers import caller_findings
     from fumehood_server.cli.doctor_engines import engine_findings
@@ -224,7 +228,7 @@ def _configuration(config_path: Path | None) -> list[Finding]:
                 )
             )
         else:
-            findings.append(_pinned(reading.manifest, lock))
+            findings.append(_pinned(reading.manifest, lock, served))
             granted = grant_problems(plugin, reading.manifest.name, config.sandbox)
             findings += [
                 _configured(f"grant to {reading.manifest.name}", MISSING, f"{path}: {problem}", remedy)
@@ -247,8 +251,8 @@ def _configuration(config_path: Path | None) -> list[Finding]:
     return findings
 
 
-def _pinned(manifest: Manifest, lock: Lock) -> Finding:
-    """Compare a plugin with its pin in the lock."""
+def _pinned(manifest: Manifest, lock: Lock, served: Mapping[str, str]) -> Finding:
+    """Compare a plugin with its pin in the lock. `served`: digests that the sidecar serves, by the plugin's path."""
     from fumehood_server.plugins.loading import add_remedy
     from fumehood_server.plugins.store import folder_digest
 
@@ -260,6 +264,12 @@ def _pinned(manifest: Manifest, lock: Lock) -> Finding:
         return _configured(feature, MISSING, f"{where}; {error.problem}", error.hint)
     if pinned is None:
         return _configured(feature, "note", f"{where}; not pinned yet", add_remedy(manifest.folder))
+    if pinned.digest != digest and served.get(printable(manifest.folder)) == pinned.digest:
+        changed = (
+            f"{where}; its files are not the ones that were pinned: what was pinned is served, until the sidecar is "
+            "started again, and the edits are not until they are pinned"
+        )
+        return _configured(feature, "note", changed, add_remedy(manifest.folder))
     if pinned.digest != digest:
         changed = f"{where}; its files are not the ones that were pinned, so that it is not served"
         return _configured(feature, MISSING, changed, add_remedy(manifest.folder))
@@ -272,7 +282,8 @@ def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Fin
     )
 
 
-def _sidecar(address: str | None, config_path: Path | None) -> list[Finding]:
+def _sidecar(address: str | None, config_path: Path | None) -> tuple[list[Finding], Mapping[str, str]]:
+    """What is said of it, and the digests of the plugins that it serves, by their paths."""
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.doctor_changes import pending_changes
     from fumehood_server.cli.doctor_hooks import served_findings
@@ -280,19 +291,35 @@ def _sidecar(address: str | None, config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.output import plural
 
     changes: list[Finding] = []
+    served: dict[str, str] = {}
     try:
         with SidecarClient(address, connect_timeout_s=1.0) as client:
-            declared, tools = len(client.list_tools(include_unavailable=True)), len(client.list_tools())
-            status, detail = "ok", f"serving at {client.target}, {tools} of {plural(declared, 'tool')} can be called"
-            remedy = "`fumehood tools --all` says what the others lack" if tools < declared else ""
-            changes = [_change(each) for each in pending_changes(client, config_path)]
+            names = [each.definition.name for each in client.list_tools(include_unavailable=True)]
+            tools = len(client.list_tools())
+            status, detail = "ok", f"serving at {client.target}, {tools} of {plural(len(names), 'tool')} can be called"
+            remedy = "`fumehood tools --all` says what the others lack" if tools < len(names) else ""
+            served = {plugin.path: plugin.digest for plugin in client.list_plugins()}
+            changes = [*_rules_of_nothing(names, config_path)]
+            changes += [_change(each) for each in pending_changes(client, config_path)]
             changes += [_served(each) for each in served_findings(client)]
     except CommandError as error:
         # Most often doctor is asked before the first start.
         absent = error.code == "UNREACHABLE"
         status, detail, remedy = "note", error.what, "`fumehood serve` starts it" if absent else error.todo
     socket = Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)
-    return [socket, *changes]
+    return [socket, *changes], served
+
+
+def _rules_of_nothing(names: Sequence[str], config_path: Path | None) -> Iterator[Finding]:
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.policy.unknown_tools import unknown_tools
+
+    try:
+        rules = load_config(find_config(config_path)).rules
+    except ConfigError:  # which is a finding of its own
+        return
+    for each in unknown_tools(rules, names):
+        yield _configured("rule", "note", each, "mend `tools` of it: a name that nothing has restricts nothing")
 
 
 def _served(found: CallerFinding) -> Finding:

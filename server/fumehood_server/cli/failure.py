@@ -61,7 +61,7 @@ def config_failure(error: ConfigError) -> CommandError:
     where = f"{error.path}:{error.line}" if error.line else str(error.path)
     return CommandError(
         f"{where}: {error.problem}",
-        error.hint,
+        error.hint or "Mend it, and run this again.",
         code="CONFIG_INVALID",
         details={"file": str(error.path), "line": error.line or None, "key": error.key or None},
     )

@@ -7,10 +7,10 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from fumehood_server.cli import json_output, output
-from fumehood_server.cli.failure import ExitStatus
+from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from fumehood.v1 import mcp_service_pb2 as pb
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 MAX_PAGES = 256
 """Of one listing: a server may have a next page for ever."""
+FAILED = "TOOL_EXECUTION_FAILED"
+"""The code of an error that a server answers."""
 _APPROVAL_REQUIRED = "TOOL_APPROVAL_REQUIRED"
 _ID_BYTES = 16
 
 
 def read(client: SidecarClient, method: str, request: Any) -> Any:  # noqa: ANN401 - of any reading
     """The response of a reading. Where it has to be approved, that is said and waited for."""
-    request.options.call_id = f"call-{secrets.token_hex(_ID_BYTES)}"
-    request.options.return_if_approval_required = True
+    _return_if_approval_required(request)
     response = client.read_mcp(method, request)
     if response.reading.error.code != _APPROVAL_REQUIRED:
         return response
@@ -35,6 +36,12 @@ def read(client: SidecarClient, method: str, request: Any) -> Any:  # noqa: ANN4
     output.note(f"this reading waits to be approved: fumehood approvals approve {approval_id}")
     request.options.return_if_approval_required = False
     return client.read_mcp(method, request)
+
+
+def _return_if_approval_required(request: Any) -> None:  # noqa: ANN401 - likewise
+    """Have it answered at once where it has to be approved: the approval is known by the call's id."""
+    request.options.call_id = f"call-{secrets.token_hex(_ID_BYTES)}"
+    request.options.return_if_approval_required = True
 
 
 def pages(client: SidecarClient, method: str, request: Any) -> Iterator[Any]:  # noqa: ANN401 - likewise
@@ -59,6 +66,33 @@ def listed(
         if page.reading.HasField("error"):
             failed[request.plugin] = page.reading
         yield page
+
+
+def check_prompt_arguments(client: SidecarClient, plugin: str, name: str, given: Collection[str]) -> None:
+    """Say which arguments were left out, where a server failed to fill in a prompt: many answer no more than that.
+
+    It is looked up then alone, since a listing is a call for itself. Nothing is said where that one fails, too.
+
+    Raises:
+        CommandError: the prompt requires an argument that isn't given.
+    """
+    from fumehood.v1 import mcp_service_pb2 as pb
+
+    request = pb.ListPromptsRequest(plugin=plugin)
+    for _ in range(MAX_PAGES):
+        _return_if_approval_required(request)
+        try:
+            page = client.read_mcp("ListPrompts", request)
+        except CommandError:
+            return
+        for each in page.prompts:
+            lacks = [one.name for one in each.arguments if one.required and one.name not in given]
+            if each.name == name and lacks:
+                more = " ".join(f"{one}=..." for one in lacks)
+                raise CommandError(f"{plugin} {name} requires {', '.join(lacks)}", f"Give {more}")
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
 
 
 def servers(client: SidecarClient, plugin: str, method: str) -> list[str]:

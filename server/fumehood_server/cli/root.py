@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -65,7 +66,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
 def fumehood(ctx: click.Context) -> None:
     """Show the workflow when no command is named."""
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        _show_help(ctx)
 
 
 def main() -> None:
@@ -73,7 +74,7 @@ def main() -> None:
     # gRPC's core logs socket errors to stderr, which our errors report already.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        result = fumehood.main(prog_name="fumehood", standalone_mode=False)
+        result = _run()
         status = result if isinstance(result, int) else ExitStatus.OK
         sys.stdout.flush()
     except CommandError as error:
@@ -97,6 +98,23 @@ def main() -> None:
     except OSError as error:
         status = _report(_system_failure(error))
     sys.exit(int(status))
+
+
+def _show_help(ctx: click.Context) -> None:
+    click.echo(ctx.get_help())
+
+
+def _run() -> object:
+    """Run the command. A group without one shows its help, as `fumehood` itself does; for click that is an error."""
+    try:
+        return fumehood.main(prog_name="fumehood", standalone_mode=False)
+    except _HELP_WANTED as asked:
+        _show_help(asked.ctx)
+        return ExitStatus.OK
+
+
+_HELP_WANTED: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Before 8.2 click printed the help itself."""
 
 
 def _system_failure(error: OSError) -> CommandError:

@@ -77,8 +77,26 @@ _TODO_BY_REASON = {
     "RUN_NOT_FORKABLE": "`fumehood journal show RUN --json` lists its events with their positions.",
     "FORK_MISMATCH": "Make the run's calls as they were recorded, or fork it at an earlier event.",
     "STATE_UNWRITABLE": "Let the sidecar's user write to its `state_dir`, and say it again.",
+    "APPROVAL_NOT_FOUND": "`fumehood approvals list` and `fumehood approvals standing list --all` list what there is.",
+    "APPROVAL_CLOSED": "Nothing more can be decided about it. `fumehood approvals list` lists what is open.",
+    "APPROVAL_CHANGED": "Look at it again, with `fumehood approvals list`, and decide about what it is now.",
     "RELOAD_REFUSED": f"{_SERVES_ON} Mend what it names and reload again.",
 }
+
+
+_TODO_BY_LACK = {
+    "right": "Its operator says who may: `approve` of a [[caller]], or `operator = true`, in fumehood.toml.",
+    "approver": "Somebody else is to approve it: `approvers` and `self_approval` of those rules say who counts.",
+    "standing": "Approve it without --standing. For later calls it takes a [[policy.rule]] in fumehood.toml with"
+    ' `permission = "require_approval"` and `standing = true`, in place of what asks now.',
+}
+"""What an approval that is not allowed lacks."""
+
+_VOID = {
+    "true": "`fumehood approvals list` shows the one that its call asks for now.",
+    "false": "Have the call sent again; `fumehood approvals list` then shows the one that it asks for.",
+}
+"""By whether its call waits."""
 
 
 def _todo(status: grpc.StatusCode, reason: str, details: Mapping[str, Any]) -> str:
@@ -86,6 +104,10 @@ def _todo(status: grpc.StatusCode, reason: str, details: Mapping[str, Any]) -> s
         return f"{_SERVES_ON} End the sidecar and start it again with `fumehood serve`: it takes all of the file up."
     if reason == "RELOAD_REFUSED" and details.get("remedy"):
         return f"{_SERVES_ON} To have it taken, {details['remedy']}"
+    if reason == "APPROVAL_NOT_ALLOWED" and details.get("lacks") in _TODO_BY_LACK:
+        return _TODO_BY_LACK[details["lacks"]]
+    if reason == "APPROVAL_CHANGED" and details.get("waits") in _VOID:
+        return _VOID[details["waits"]]
     return _TODO_BY_REASON.get(reason) or _TODO.get(status, "")
 
 

@@ -17,6 +17,7 @@ from fumehood_server.config.config_file import (
 from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.engines import EngineConfig, OrchestrationConfig
+from fumehood_server.config.grants import Protected
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.config.mcp import McpConfig
 from fumehood_server.config.webhook import WebhookConfig
@@ -227,6 +228,8 @@ class SidecarConfig:
     engines: tuple[EngineConfig, ...] = ()
     """In the order of the file. Empty: runs are refused."""
     orchestration: OrchestrationConfig = field(default_factory=OrchestrationConfig)
+    protected: tuple[Protected, ...] = field(default=(), compare=False, repr=False)
+    """What no grant may overlap, beside `protected_code`: no setting, but what follows from the others of the file."""
 
 
 def _or(declared: int | None, default: int) -> int:

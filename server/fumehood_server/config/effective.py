@@ -14,6 +14,8 @@ from fumehood_server.config.config import SidecarConfig
 from fumehood_server.model.events import Document
 from fumehood_server.model.text import printable
 
+_NO_SETTINGS = {"path", "lock_path", "protected"}
+"""Fields of the configuration that say where it is, or follow from others."""
 MAX_KEYS = 200
 """Of a reload's changes that are named. One key for all is told of the rest."""
 
@@ -26,7 +28,7 @@ def effective_document(config: SidecarConfig) -> Document:
 
 def effective(config: SidecarConfig) -> dict[str, Any]:
     """The same as JSON values."""
-    found = {each.name: getattr(config, each.name) for each in fields(config) if each.name not in {"path", "lock_path"}}
+    found = {each.name: getattr(config, each.name) for each in fields(config) if each.name not in _NO_SETTINGS}
     found["secrets"] = sorted(config.secrets)
     del found["plugins"]
     found["plugin"] = {

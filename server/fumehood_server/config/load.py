@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fumehood_sandbox import Limits
@@ -97,25 +98,26 @@ def load_config(path: Path | None, *, allow_anonymous: bool = False) -> SidecarC
     return _convert(read_table(ConfigFile, source), source, path.parent, named=named, allow_anonymous=allow_anonymous)
 
 
-def default_config(folder: Path, *, allow_anonymous: bool = False) -> SidecarConfig:
+def default_config(folder: Path, *, named: Path | None = None, allow_anonymous: bool = False) -> SidecarConfig:
     """The configuration without a file. Nothing is granted, and no plugin is named.
+
+    `named` is where a file is to be written: it is protected already.
 
     Raises:
         ConfigError: the path of the folder is too long for a socket within it.
     """
-    source = TomlSource(path=folder / CONFIG_NAME, data={}, text="", error=ConfigError)
-    return _convert(ConfigFile(), source, folder, allow_anonymous=allow_anonymous)
+    source = TomlSource(path=named or folder / CONFIG_NAME, data={}, text="", error=ConfigError)
+    return _convert(ConfigFile(), source, folder, named=named, allow_anonymous=allow_anonymous)
 
 
 def _convert(
     file: ConfigFile, source: TomlSource, folder: Path, *, named: Path | None = None, allow_anonymous: bool = False
 ) -> SidecarConfig:
-    """`named` is the path by which the file was named. None: there is no file."""
+    """`named` is the path by which the file was named. None: there is no file, and none is to be."""
     server = _server(file.server, source, folder, allow_anonymous=allow_anonymous)
     callers = read_callers(
         file.caller, source, folder, listen=server.listen, tls=server.tls, allow_anonymous=server.allow_anonymous
     )
-    lock_path = folder / LOCK_NAME
     folders = [(folder / each.path).resolve() for each in file.plugin]
     for index, each in enumerate(folders):
         if each in folders[:index]:
@@ -131,56 +133,16 @@ def _convert(
     engines = read_engines(file, source, secrets=secrets)
     check_granted(file.plugin, source, engines)
     orchestration = read_orchestration(file.orchestration, source, folder, engines=engines)
-    secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
-    if database is not None and database.password_file is not None:
-        secret_files["journal.password"] = database.password_file
-    own_files = caller_files(server.tls, None if file.server.token_file is None else server.token_file)
-    secret_files |= {"tokens": server.token_file, **own_files}
-    database_files = DatabaseFiles() if database is None else database.files
-    sockets = [each.path for each in server.listen if each.path is not None]
-    if webhook is not None and webhook.replies is not None and webhook.replies.listen.path is not None:
-        sockets.append(webhook.replies.listen.path)
-    protected = protected_paths(
-        state_dir=server.state_dir,
-        lock_path=lock_path,
-        config_path=named,
-        plugin_folders=[folder / each.path for each in file.plugin],
-        secret_files=secret_files,
-        sockets=sockets,
-        checkpoint_file=checkpoints.file,
-        checkpoint_command=command_files(checkpoints.command, folder),
-        database=database_files,
-        config_is_secret=database is not None and database.has_password,
-        grammars=grammar_files(file.orchestration, folder),
-    )
-    if any(table.write for table in file.plugin):
-        protected += protected_code([each.name for each in file.middleware])
-    plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
-    _check_links(file, plugins, source, folder)
-    named_secrets = {f"secrets.{name}": each.file for name, each in secrets.items() if each.file is not None}
-    if database is not None:
-        named_secrets |= {} if database.password_file is None else {"journal.password": database.password_file}
-    own_secrets = [named_secrets | own_files, *({"journal.store": each} for each in database_files.secret)]
-    for files in own_secrets:
-        check_secret_links(
-            files,
-            source,
-            folder,
-            public={"server.tls.certificate", "server.tls.client_ca"},
-            plugin_folders=folders,
-            writable=[path for plugin in plugins for path in plugin.grants.write],
-        )
     config = SidecarConfig(
         path=None if named is None else source.path,
         folder=folder,
-        lock_path=lock_path,
+        lock_path=folder / LOCK_NAME,
         server=server,
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         journal=_journal(file.journal, checkpoints, database, source),
         retry=_retry(file.retry, source),
         batch=BatchConfig(max_concurrent=file.batch.max_concurrent, max_calls=file.batch.max_calls),
-        plugins=plugins,
         callers=callers,
         secrets=secrets,
         egress=read_egress(file.egress, source),
@@ -200,11 +162,65 @@ def _convert(
         engines=engines,
         orchestration=orchestration,
     )
+    return _with_plugins(config, file, source, named)
+
+
+def _with_plugins(config: SidecarConfig, file: ConfigFile, source: TomlSource, named: Path | None) -> SidecarConfig:
+    """The rest of the configuration with its plugins: what each is granted is held against it."""
+    database_files = DatabaseFiles() if config.journal.database is None else config.journal.database.files
+    protected = _protected(config, file, named, database_files)
+    has_writers = any(table.write for table in file.plugin)
+    code = protected_code([each.name for each in file.middleware]) if has_writers else ()
+    refused = (*protected, *code)
+    plugins = tuple(_plugin(table, index, source, config.folder, refused) for index, table in enumerate(file.plugin))
+    _check_links(file, plugins, source, config.folder)
+    secrets = {f"secrets.{name}": each.file for name, each in config.secrets.items() if each.file is not None}
+    for files in (secrets | _own_files(config, file), *({"journal.store": each} for each in database_files.secret)):
+        check_secret_links(
+            files,
+            source,
+            config.folder,
+            public={"server.tls.certificate", "server.tls.client_ca"},
+            plugin_folders=[plugin.path for plugin in plugins],
+            writable=[path for plugin in plugins for path in plugin.grants.write],
+        )
+    config = replace(config, plugins=plugins, protected=protected)
     try:
         check_unreachable(config)
     except ReachableListenerError as exc:
         raise source.problem(("plugin", exc.plugin, *exc.key), exc.problem, exc.hint) from exc
     return config
+
+
+def _protected(
+    config: SidecarConfig, file: ConfigFile, named: Path | None, database_files: DatabaseFiles
+) -> tuple[Protected, ...]:
+    """What no grant may overlap, beside code. Paths are as the file has them, with their symlinks."""
+    database, webhook, checkpoints = config.journal.database, config.approvals.webhook, config.journal.checkpoints
+    secrets = {name: each.file for name, each in config.secrets.items() if each.file is not None}
+    sockets = [each.path for each in config.server.listen if each.path is not None]
+    if webhook is not None and webhook.replies is not None and webhook.replies.listen.path is not None:
+        sockets.append(webhook.replies.listen.path)
+    return protected_paths(
+        state_dir=config.server.state_dir,
+        lock_path=config.lock_path,
+        config_path=named,
+        plugin_folders=[config.folder / each.path for each in file.plugin],
+        secret_files={**secrets, "tokens": config.server.token_file, **_own_files(config, file)},
+        sockets=sockets,
+        checkpoint_file=checkpoints.file,
+        checkpoint_command=command_files(checkpoints.command, config.folder),
+        database=database_files,
+        config_is_secret=database is not None and database.has_password,
+        grammars=grammar_files(file.orchestration, config.folder),
+    )
+
+
+def _own_files(config: SidecarConfig, file: ConfigFile) -> dict[str, Path]:
+    """The journal's password, and the files by which callers are known, by their dotted keys."""
+    password = None if config.journal.database is None else config.journal.database.password_file
+    tokens = None if file.server.token_file is None else config.server.token_file
+    return {**({} if password is None else {"journal.password": password}), **caller_files(config.server.tls, tokens)}
 
 
 _DAY_S = 86_400

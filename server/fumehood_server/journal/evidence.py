@@ -27,6 +27,10 @@ class NoEvidenceError(FumehoodError):
     """There is nothing to prove."""
 
 
+class NothingRecordedError(NoEvidenceError):
+    """No event that is signed is about what was named."""
+
+
 class EventsPrunedError(NoEvidenceError):
     """There is nothing to prove any more, or never was: whole events were removed, and with them what they were about.
 
@@ -63,7 +67,7 @@ def make_bundle(
         raise EventsPrunedError(call_id or run_id, pruned)
     events = [each for each in found if each.position < size]
     if not events:
-        raise NoEvidenceError(f"no signed event is about {call_id or run_id}")
+        raise NothingRecordedError(f"no signed event is about {call_id or run_id}")
     tree = Tree.load(size, reader.tile, reader.bodies(size - size % TILE_HASHES, size))
     subtree = tree.reader(reader.tile)
     payloads: dict[int, dict[int, bytes]] = {}

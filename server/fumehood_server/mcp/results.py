@@ -12,7 +12,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS, is_version_at_least
 
 from fumehood_server.mcp.content import content_blocks
-from fumehood_server.mcp.sidecar_link import SidecarRefusedError
+from fumehood_server.mcp.sidecar_link import UNREACHABLE, SidecarRefusedError
 
 CALL_ID_KEY = "fumehood/callId"
 """Of `_meta`: in a request the id that the call is to have, in a result the one that it had."""
@@ -81,6 +81,6 @@ def protocol_error(refusal: SidecarRefusedError) -> MCPError:
     data: Json = {"code": refusal.reason, "retryable": refusal.retryable}
     if refusal.metadata:
         data["metadata"] = refusal.metadata
-    if refusal.reason == "UNREACHABLE":
+    if refusal.reason == UNREACHABLE:
         return MCPError(INTERNAL_ERROR, refusal.message, data)
     return MCPError(INVALID_PARAMS if refusal.status in _INVALID else REFUSED, refusal.message, data)

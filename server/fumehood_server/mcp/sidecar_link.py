@@ -27,6 +27,9 @@ from fumehood_server.mcp.callers import McpCaller
 LOOKUP_TIMEOUT_S = 30.0
 """For listings and decisions. The first listing after a start may wait for plugins to be described."""
 
+UNREACHABLE = "UNREACHABLE"
+"""The reason where no sidecar answers."""
+
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _STATUS_KEY = "grpc-status-details-bin"
 
@@ -55,7 +58,7 @@ class SidecarRefusedError(FumehoodError):
 class SidecarLink:
     """One channel, for all callers. For one event loop."""
 
-    __slots__ = ("_approvals", "_channel", "_tools", "readings", "target")
+    __slots__ = ("_approvals", "_channel", "_remedy", "_tools", "readings", "target")
 
     def __init__(
         self,
@@ -63,9 +66,14 @@ class SidecarLink:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
+        remedy: str = "",
     ) -> None:
-        """Nothing is dialled yet. Without `credentials` the connection is in plain text."""
+        """Nothing is dialled yet. Without `credentials` the connection is in plain text.
+
+        `remedy` is what whoever asks is told to do where the sidecar can't be reached.
+        """
         self.target = target
+        self._remedy = remedy
         options = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a sidecar
@@ -93,16 +101,16 @@ class SidecarLink:
 
     async def list_tools(self, request: pb.ListToolsRequest, caller: McpCaller) -> pb.ListToolsResponse:
         """A page of tools. Raises SidecarRefusedError, as all methods here."""
-        return await _answer(self._tools.ListTools(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+        return await self._answer(self._tools.ListTools(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
     async def check(self, caller: McpCaller) -> None:
         """Whether the sidecar knows the caller."""
         request = pb.CheckAvailabilityRequest(names=["-"])  # no tool's name: nothing is looked up
-        await _answer(self._tools.CheckAvailability(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+        await self._answer(self._tools.CheckAvailability(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
     async def call_tool(self, request: pb.CallToolRequest, caller: McpCaller) -> tool_pb2.ToolResult:
         """Call and wait. Cancelling this cancels the call."""
-        return (await _answer(self._tools.CallTool(request, metadata=caller.metadata))).result
+        return (await self._answer(self._tools.CallTool(request, metadata=caller.metadata))).result
 
     async def stream_tool(
         self, request: pb.CallToolRequest, caller: McpCaller
@@ -113,7 +121,7 @@ class SidecarLink:
             async for event in stream:
                 yield event
         except grpc.aio.AioRpcError as error:
-            raise refused(error) from error
+            raise refused(error, self._remedy) from error
         except asyncio.CancelledError:
             await _raise_as_scope()
             raise
@@ -122,43 +130,42 @@ class SidecarLink:
 
     async def answer_question(self, request: pb.AnswerQuestionRequest, caller: McpCaller) -> None:
         """Answer what a call's tool asks."""
-        await _answer(self._tools.AnswerQuestion(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+        await self._answer(self._tools.AnswerQuestion(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
     async def cancel_call(self, call_id: str, caller: McpCaller) -> None:
         """Cancel a call, if it is under way."""
         request = pb.CancelCallRequest(call_id=call_id, reason="the MCP client has gone away")
-        await _answer(self._tools.CancelCall(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+        await self._answer(self._tools.CancelCall(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
     async def mcp_servers(self, caller: McpCaller) -> Sequence[mcp_pb.McpServer]:
         """The hosted MCP servers that the caller may read anything of."""
         request = mcp_pb.ListMcpServersRequest()
         answer = self.readings.ListMcpServers(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S)
-        return (await _answer(answer)).servers
+        return (await self._answer(answer)).servers
 
     async def read(self, method: Callable[..., Awaitable[_Answer]], request: Message, caller: McpCaller) -> _Answer:
         """Read a hosted MCP server by a method of `readings`, and wait. Cancelling this cancels the call."""
-        return await _answer(method(request, metadata=caller.metadata))
+        return await self._answer(method(request, metadata=caller.metadata))
 
     async def approval(self, approval_id: str, caller: McpCaller) -> approval_pb.Approval | None:
         """One that the caller may see."""
         request = approval_pb.ListApprovalsRequest(approval_id=approval_id)
         answer = self._approvals.ListApprovals(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S)
-        found = (await _answer(answer)).approvals
+        found = (await self._answer(answer)).approvals
         return found[0] if found else None
 
     async def decide(self, request: approval_pb.DecideApprovalRequest, caller: McpCaller) -> None:
         """Decide one."""
-        await _answer(self._approvals.DecideApproval(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+        await self._answer(self._approvals.DecideApproval(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
-
-async def _answer(call: Awaitable[_Answer]) -> _Answer:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise refused(error) from error
-    except asyncio.CancelledError:  # the call itself is cancelled by then
-        await _raise_as_scope()
-        raise
+    async def _answer(self, call: Awaitable[_Answer]) -> _Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise refused(error, self._remedy) from error
+        except asyncio.CancelledError:  # the call itself is cancelled by then
+            await _raise_as_scope()
+            raise
 
 
 async def _raise_as_scope() -> None:
@@ -171,8 +178,8 @@ async def _raise_as_scope() -> None:
     await anyio.lowlevel.checkpoint_if_cancelled()
 
 
-def refused(error: grpc.aio.AioRpcError) -> SidecarRefusedError:
-    """A gRPC status as a typed error, by its `ErrorInfo` where it has one."""
+def refused(error: grpc.aio.AioRpcError, remedy: str = "") -> SidecarRefusedError:
+    """A gRPC status as a typed error, by its `ErrorInfo` where it has one; `remedy` is of one without an answer."""
     status, message = error.code(), error.details() or "the sidecar can't be reached"
     metadata = cast("Sequence[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     for key, value in metadata:
@@ -183,5 +190,6 @@ def refused(error: grpc.aio.AioRpcError) -> SidecarRefusedError:
                 if each.Unpack(info):
                     return SidecarRefusedError(info.reason, message, status, dict(info.metadata))
     if status is grpc.StatusCode.UNAVAILABLE:
-        return SidecarRefusedError("UNREACHABLE", f"the sidecar can't be reached: {message}", status)
+        told = f"{remedy} ({message})" if remedy else message
+        return SidecarRefusedError(UNREACHABLE, f"the sidecar can't be reached: {told}", status)
     return SidecarRefusedError(status.name, message, status)

@@ -6,12 +6,12 @@ import math
 
 import jsonschema_rs
 
-from fumehood_server.model.pattern_cost import pattern_states
+from fumehood_server.model.pattern_cost import building_states
 from fumehood_server.model.policy import Condition
 from fumehood_server.model.schema import compile_schema
 
 MAX_STATES = 1_000
-"""Of a pattern's automaton. The event loop waits for each match."""
+"""Of a pattern (`building_states`). The event loop waits until it is built, and for each match."""
 MAX_CHARS = 1_024
 MAX_VALUES = 1_024
 MAX_VALUE_CHARS = 16_384
@@ -37,8 +37,8 @@ def condition_problem(condition: Condition) -> str:
 
 def pattern_problem(pattern: str) -> tuple[str, str]:
     """Why a pattern is not taken, and what can be written instead. Empty: it is taken."""
-    if pattern_states(pattern) > MAX_STATES:
-        return f"`pattern` takes more than {MAX_STATES:,} states to match", "repeat less in it, as by {1,20}"
+    if building_states(pattern) > MAX_STATES:
+        return f"`pattern` takes more than {MAX_STATES:,} states", "repeat less in it, as by {1,20}"
     try:
         compile_schema({"pattern": pattern})
     except (jsonschema_rs.ValidationError, ValueError):

@@ -13,16 +13,16 @@ import rfc8785
 
 from fumehood_server.model.json_keys import first_duplicate
 from fumehood_server.model.pattern_cost import building_states, find_patterns
-from fumehood_server.model.schema_cost import SchemaTooLargeError, visits
+from fumehood_server.model.schema_cost import LEAST_LEVELS, may_be_costly, visits
+from fumehood_server.model.schema_graph import DIALECTS, SchemaCostError
 
 SCHEMA_LIMIT_BYTES = 256 * 1024
 _MAX_DEPTH = 64
 """Nesting of a schema. Parsers of JSON and of schemas, ours and callers', recurse."""
 
 _MAX_VISITS = 10_000
-_VISITS_DEPTH = 4
-"""Most subschemas that may visit one value, down to this depth. Every document has such values; deeper ones are counted
-for each call."""
+"""Most subschemas that may visit one value, down to a depth of 4. Every document has such values; deeper ones are
+counted for each call."""
 
 MAX_PATTERN_STATES = 20_000
 """Of all patterns of a schema. Building one takes the interpreter from every other thread, for some 20 ms at most."""
@@ -30,13 +30,6 @@ MAX_PATTERN_STATES = 20_000
 _MAX_WHOLE = 2**53 - 1
 _MAX_KEY_SHOWN = 64
 _MAX_PATTERN_SHOWN = 128
-
-_DIALECTS = frozenset(
-    {
-        "https://json-schema.org/draft/2020-12/schema",
-        "https://json-schema.org/draft/2020-12/schema#",
-    }
-)
 
 
 class SchemaError(ValueError):
@@ -119,13 +112,11 @@ def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_ST
     if arguments and schema.get("type") != "object":
         raise SchemaError('must have "type": "object" at its top level', "arguments are one JSON object")
     dialect = schema.get("$schema")
-    if dialect is not None and dialect not in _DIALECTS:
+    if dialect is not None and dialect not in DIALECTS:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
     made = canonical_json(schema)
     _check_patterns(schema, max_states)
-    # Else each subschema visits a value once, and takes more than one character.
-    may_be_costly = len(made) > _MAX_VISITS or '"$ref"' in made or '"$dynamicRef"' in made
-    most_visits = _most_visits(schema) if may_be_costly else 0
+    most_visits = _most_visits(schema) if len(made) > _MAX_VISITS or may_be_costly(made) else 0
     try:
         compile_schema(schema)
     except jsonschema_rs.ValidationError as exc:
@@ -182,9 +173,9 @@ def _check_patterns(schema: dict[str, Any], max_states: int) -> None:
 
 def _most_visits(schema: dict[str, Any]) -> int:
     try:
-        return max(visits(schema)[: _VISITS_DEPTH + 1])
-    except SchemaTooLargeError as exc:
-        raise SchemaError(str(exc)) from exc
+        return max(visits(schema, steps=0)[:LEAST_LEVELS])
+    except SchemaCostError as exc:
+        raise SchemaError(exc.problem, exc.hint) from exc
 
 
 def _object_in(text: str) -> dict[str, Any]:

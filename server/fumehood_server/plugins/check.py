@@ -14,7 +14,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.config.load import default_config
-from fumehood_server.errors import ConfigError
+from fumehood_server.errors import ConfigError, PluginInvalidError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind
 from fumehood_server.model.schema import compile_schema
@@ -163,11 +163,13 @@ async def check_plugin(
                 untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
+    if untried is not None:  # what lies in the copy, its author knows in the folder
+        fault = PluginInvalidError(folder / "plugin.toml", untried.problem, key=untried.key, hint=untried.hint)
+        problem = Reason("binary_missing", str(fault), fault.hint)
+        return CheckReport(folder=folder, name=loaded.manifest.name, loaded=None, problems=(problem,), faults=(fault,))
     if problem is not None:
         return CheckReport(folder=folder, name=loaded.manifest.name, loaded=None, problems=(problem,))
     warnings = _warnings(loaded, limits)
-    if untried is not None:
-        warnings = (Advice("", f"it could not be started here: {printable(untried)}"), *warnings)
     return CheckReport(folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=warnings)
 
 

@@ -21,6 +21,10 @@ class ConfigReloaded:
     changed: tuple[str, ...]
     unused: frozenset[str]
     """Keys of workers that no new call may use: retire them."""
+    keys: tuple[str, ...] = ()
+    """Dotted names of other settings that have changed."""
+    notes: tuple[str, ...] = ()
+    """What may not be meant so, in sentences."""
 
 
 def compare_registrations(

@@ -40,6 +40,13 @@ class ApprovalWaits:
                 if not each.done():
                     each.set_result(approval)
 
+    def ask_again(self, approval: Approval) -> bool:
+        """Nothing can come of it any more: have the call that waits for it look for another. Whether one waits here."""
+        waiting = [each for each in self._waiting.get(approval.approval_id, ()) if not each.done()]
+        for each in waiting:
+            each.set_result(approval)
+        return bool(waiting)
+
 
 def _binding(approval: Approval) -> str:
     return binding_of(approval.asked)

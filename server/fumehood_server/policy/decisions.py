@@ -72,6 +72,8 @@ class Decisions:
             raise _invalid("digest is required: that of the approval as it was looked at")
         found = await self.find(approval_id, by)
         self._check_allowed(found, by, choice)
+        if choice is Choice.APPROVE:
+            self._check_not_void(found)
         terms = None if standing is None else await self._terms(found, standing)
         with unavailable_refused():
             try:
@@ -100,13 +102,24 @@ class Decisions:
         if not may_approve(self._rights, by, found.asked.tool):
             who = by.name or f"a caller without a name on {by.connection}"
             text = f"{who} may not approve calls of {found.asked.tool}"
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text))
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"lacks": "right"}))
         if choice is Choice.APPROVE and not may_count(found, by.name, by.connection):
             rules = ", ".join(each.rule for each in found.requirements)
             text = (
                 f"an approval by {by.name or 'a caller without a name'} does not count for this call (rules: {rules})"
             )
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
+            refusal = Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules, "lacks": "approver"})
+            raise RefusedError(refusal)
+
+    def _check_not_void(self, found: Approval) -> None:
+        why = "" if self._desk.is_shared else self._desk.void_reason(found)
+        if not why:
+            return
+        waits = self._desk.ask_again(found)
+        then = "its call, which waits, asks for another" if waits else "its call asks for another when it is sent again"
+        metadata = {"state": "void", "waits": str(waits).lower()}
+        text = f"{found.approval_id} is void: {why}; {then}"
+        raise RefusedError(Refusal(RefusalReason.APPROVAL_CHANGED, text, metadata))
 
     async def _terms(self, found: Approval, asked: AskedTerms) -> StandingTerms:
         strict = [each.rule for each in found.requirements if not each.standing]
@@ -116,7 +129,8 @@ class Decisions:
                 f"{found.approval_id} can be approved for its call alone: no `standing = true` in what asks for it "
                 f"({rules})"
             )
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
+            refusal = Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules, "lacks": "standing"})
+            raise RefusedError(refusal)
         try:
             return await self._desk.terms(asked, found)
         except TermsError as exc:

@@ -26,6 +26,7 @@ from fumehood_server.model.approvals import (
     Decision,
     Subject,
 )
+from fumehood_server.model.bindings import Bindings
 from fumehood_server.model.caller import Authentication, Caller
 from fumehood_server.model.events import About, Event
 from fumehood_server.model.policy import Requirement
@@ -57,12 +58,17 @@ class ApprovalDesk:
     """
 
     def __init__(
-        self, journal: ApprovalJournal, standing: StandingJournal, settings: Callable[[], DeskSettings]
+        self,
+        journal: ApprovalJournal,
+        standing: StandingJournal,
+        settings: Callable[[], DeskSettings],
+        bindings: Bindings | None = None,
     ) -> None:
-        """`settings` gives those in force."""
+        """`settings` gives those in force. `bindings` tells which approvals are void; None: none is."""
         self._journal = journal
         self.standing = StandingDesk(standing, journal)
         self._settings = settings
+        self._bindings = bindings
         self._open = OpenApprovals()
         self._waits = ApprovalWaits()
         self._wake = asyncio.Event()
@@ -201,6 +207,28 @@ class ApprovalDesk:
     async def terms(self, asked: AskedTerms, approval: Approval) -> StandingTerms:
         """The terms of a standing approval, by the settings in force. Raises TermsError."""
         return await checked(asked, approval, now_us=STEADY_CLOCK.now_us(), max_s=self._settings().standing_max_s)
+
+    def void_reason(self, approval: Approval) -> str:
+        """Why an open one lets nothing begin, as this sidecar has its tool and the rules. Empty: it is not void.
+
+        One that answers a question is good for as long as the call that asks runs, which goes on as it began.
+        """
+        if not approval.state.is_open or approval.question:
+            return ""
+        return self.change_since(approval.asked)
+
+    def change_since(self, subject: Subject) -> str:
+        """What has changed of what an approval is bound to, but for arguments and caller, in words. Empty: nothing."""
+        return "" if self._bindings is None else self._bindings.change_since(subject)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether calls of other sidecars ask here too, which may have tools and rules of their own."""
+        return self._journal.shared
+
+    def ask_again(self, approval: Approval) -> bool:
+        """Have the call ask anew that waits here for one that is void. Whether one does."""
+        return self._waits.ask_again(approval)
 
     async def find(self, approval_id: str) -> Approval | None:
         """One of them. Raises JournalUnavailableError."""

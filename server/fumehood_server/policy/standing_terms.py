@@ -16,7 +16,7 @@ import orjson
 from fumehood_server.model.approvals import Approval
 from fumehood_server.model.caller import Authentication
 from fumehood_server.model.condition_checks import condition_problem
-from fumehood_server.model.pattern_cost import pattern_states
+from fumehood_server.model.pattern_cost import building_states, pattern_states
 from fumehood_server.model.policy import Condition
 from fumehood_server.model.standing import MOST_CALLS, StandingTerms
 from fumehood_server.policy.conditions import CompiledCondition
@@ -28,6 +28,8 @@ MAX_CONDITIONS_CHARS = 16_384
 _US = 1_000_000
 MAX_COST = 500_000
 """States of patterns times characters of text that are tried for one call: 20 ms of the event loop at worst."""
+MAX_STATES = 5_000
+"""Of all patterns together, to build: the event loop waits for it, a microsecond each at most."""
 _KEPT = 256
 """Sets of conditions that are kept compiled."""
 
@@ -80,6 +82,8 @@ def _check_conditions(conditions: tuple[Condition, ...], arguments_json: str) ->
             raise TermsError(f'the condition at "{each.pointer[:128]}": {problem}')
     if len(_text(conditions)) > MAX_CONDITIONS_CHARS:
         raise TermsError(f"its conditions have more than {MAX_CONDITIONS_CHARS:,} characters together")
+    if sum(building_states(each.pattern) for each in conditions if each.pattern) > MAX_STATES:
+        raise TermsError(f"its patterns take more than {MAX_STATES:,} states together: repeat less in them")
     if cost(conditions, arguments_json) > MAX_COST:
         raise TermsError("its patterns take too long to match: repeat less in them")
     arguments = parse_arguments(arguments_json)

@@ -24,8 +24,8 @@ CHOICES = {
 }
 
 
-def approval_message(approval: Approval) -> pb.Approval:
-    """One approval."""
+def approval_message(approval: Approval, void_reason: str) -> pb.Approval:
+    """One approval. `void_reason`: why it lets nothing begin, where it is void."""
     asked = approval.asked
     message = pb.Approval(
         approval_id=approval.approval_id,
@@ -39,6 +39,7 @@ def approval_message(approval: Approval) -> pb.Approval:
         digest=approval.digest,
         caller=party_message(asked.caller, asked.caller_authenticated_by, approval.connection),
         context=tool_pb2.CallContext(**approval.context),
+        void_reason=void_reason,
         requirements=[
             pb.ApprovalRequirement(
                 rule=each.rule,

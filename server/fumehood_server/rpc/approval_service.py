@@ -71,7 +71,7 @@ class ApprovalService:
         with unavailable_refused():
             if request.approval_id:
                 found = await decisions.find(request.approval_id, by)
-                response.approvals.append(approval_message(found))
+                response.approvals.append(_message(desk, found))
                 return response.SerializeToString()
             count, filters = page_size(request.page_size), (SERVICE, request.tool)
             after = int(read_token(request.page_token, filters) or -1)
@@ -83,7 +83,7 @@ class ApprovalService:
                     return response.SerializeToString()
                 for each in some:
                     if request.tool in {"", each.asked.tool} and decisions.may_see(each, by):
-                        response.approvals.append(approval_message(each))
+                        response.approvals.append(_message(desk, each))
                         size += len(each.arguments_json) + len(each.asked_json)
             response.next_page_token = make_token(str(after), filters)
         return response.SerializeToString()
@@ -106,7 +106,8 @@ class ApprovalService:
         self, request: pb.DecideApprovalRequest, context: _Context[pb.DecideApprovalRequest]
     ) -> bytes:
         """Approve, deny or withdraw."""
-        decisions, by = Decisions(self._desk(), self._server.callers), asking().admitted
+        desk, by = self._desk(), asking().admitted
+        decisions = Decisions(desk, self._server.callers)
         self._server.unread.check(context.peer())
         choice = _CHOICES.get(request.choice)
         if choice is None:
@@ -128,7 +129,7 @@ class ApprovalService:
             edit=edit,
             standing=standing,
         )
-        return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
+        return pb.DecideApprovalResponse(approval=_message(desk, decided)).SerializeToString()
 
     def _desk(self) -> ApprovalDesk:
         desk = self._server.approvals
@@ -138,6 +139,10 @@ class ApprovalService:
         return desk
 
 
+def _message(desk: ApprovalDesk, approval: Approval) -> pb.Approval:
+    return approval_message(approval, desk.void_reason(approval))
+
+
 async def _watched(desk: ApprovalDesk, is_wanted: Callable[[Approval], bool]) -> AsyncGenerator[bytes, None]:
     """Serialised messages. Raises JournalUnavailableError."""
     seen, after = await desk.size() - 1, -1
@@ -145,7 +150,7 @@ async def _watched(desk: ApprovalDesk, is_wanted: Callable[[Approval], bool]) ->
         after, some = await desk.open(after, limit=_PORTION)
         for each in some:
             if is_wanted(each):
-                yield pb.WatchApprovalsResponse(approval=approval_message(each)).SerializeToString()
+                yield pb.WatchApprovalsResponse(approval=_message(desk, each)).SerializeToString()
         if not some:
             break
     seen = max(seen, after)
@@ -154,7 +159,7 @@ async def _watched(desk: ApprovalDesk, is_wanted: Callable[[Approval], bool]) ->
         seen, some = await desk.changed(seen)
         for each in some:
             if is_wanted(each):
-                yield pb.WatchApprovalsResponse(approval=approval_message(each)).SerializeToString()
+                yield pb.WatchApprovalsResponse(approval=_message(desk, each)).SerializeToString()
 
 
 def _check_name(name: str, value: str) -> None:

@@ -157,7 +157,11 @@ class PluginService:
                 raise
         self._on_change()
         return pb.ReloadConfigResponse(
-            added_plugins=reloaded.added, removed_plugins=reloaded.removed, changed_plugins=reloaded.changed
+            added_plugins=reloaded.added,
+            removed_plugins=reloaded.removed,
+            changed_plugins=reloaded.changed,
+            changed_keys=reloaded.keys,
+            notes=reloaded.notes,
         ).SerializeToString()
 
     async def compare_config(

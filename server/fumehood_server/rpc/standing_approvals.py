@@ -85,5 +85,5 @@ class StandingMethods:
         return pb.RevokeStandingApprovalResponse(standing_approval=self._message(found)).SerializeToString()
 
     def _message(self, found: Standing) -> pb.StandingApproval:
-        applies = self._server.executor.applies(found.subject)
+        applies = not self._desk().change_since(found.subject)
         return standing_message(found, now_us=STEADY_CLOCK.now_us(), applies=applies)

@@ -106,16 +106,21 @@ def check(document: Document, validators: Validators, budget: Budget) -> Verdict
 
 
 def _check(document: Document, validators: Validators, budget: Budget) -> Verdict:
-    text, is_output = document.text, document.kind is Kind.OUTPUT
     try:
-        value = parse(text) if is_output else parse_object(text)
-        if not document.schema_json:
-            return _accepted(document, value, text)
-        validator = validators.get(document.digest, document.schema_json, output=is_output)
+        value = parse(document.text) if document.kind is Kind.OUTPUT else parse_object(document.text)
     except JsonError as exc:
         return Rejected(Flaw.NOT_JSON, exc.problem)
+    try:
+        return _held_against_schema(document, value, validators, budget)
     except SchemaUnusableError as exc:
         return Rejected(Flaw.SCHEMA_UNUSABLE, str(exc))
+
+
+def _held_against_schema(document: Document, value: Any, validators: Validators, budget: Budget) -> Verdict:  # noqa: ANN401 - JSON
+    text, is_output = document.text, document.kind is Kind.OUTPUT
+    if not document.schema_json:
+        return _accepted(document, value, text)
+    validator = validators.get(document.digest, document.schema_json, output=is_output)
     if not validator.can_take(text, value, budget):
         return _too_much(document, budget)
     if is_output:
@@ -148,7 +153,7 @@ def is_large(document: Document, budget: Budget) -> bool:
     text = document.text
     return (
         len(text) > budget.chars
-        or len(document.schema_json) > budget.schema_chars
+        or not budget.takes_schema(document.schema_json)
         or text.count(",") + text.count("[") + text.count("{") >= budget.values
     )
 

@@ -50,6 +50,12 @@ class _Written:
         self.text = text
 
 
+class _WrittenInteger(_Written):
+    """One without a fraction, of too many digits to be touched: nothing looks at it, as nothing looks at an `int`."""
+
+    __slots__ = ()
+
+
 _FRACTION = re.compile("[0-9][.eE]")
 """Where there is none, there is no number with a fraction or an exponent. There may be some in strings."""
 
@@ -107,7 +113,8 @@ class Normaliser:
         if (seen.wholes or seen.filled.are_below()) and not seen.over_budget:
             if not _FRACTION.search(text) and not _LONG_NUMBER.search(text):
                 return orjson.dumps(seen.document).decode()
-            # Once more over the numbers as they were written, so that none of the others loses a digit.
+            # Once more over the numbers as they were written, so that none of the others loses a digit. This looks at
+            # no more values than before, and so ends within the budget.
             exact = json.loads(text, parse_float=_Written, parse_int=_parse_int)
             again = _Pass(exact, budget)
             again.run(self._root)
@@ -310,7 +317,8 @@ def _is_refuted(value: Any, keywords: Mapping[str, Any]) -> bool:  # noqa: ANN40
     named = keywords.get("type")
     if isinstance(named, str | list):
         kinds = [TYPES.get(each, ()) for each in ([named] if isinstance(named, str) else named)]
-        if not any(type(value) in kind for kind in kinds) and type(value) is not _Written:
+        kind_of_value = float if isinstance(value, _Written) else type(value)
+        if not any(kind_of_value in kind for kind in kinds):
             return True
     if type(value) is not dict:
         return False
@@ -335,8 +343,8 @@ def _is_other_constant(value: Any, schema: Any) -> bool:  # noqa: ANN401 - any J
     return isinstance(choices, list) and len(choices) <= _MAX_CHOICES and value not in choices
 
 
-def _parse_int(text: str) -> int | _Written:
-    return int(text) if len(text) <= _SAFE_DIGITS else _Written(text)
+def _parse_int(text: str) -> int | _WrittenInteger:
+    return int(text) if len(text) <= _SAFE_DIGITS else _WrittenInteger(text)
 
 
 def _write(value: object) -> orjson.Fragment:

@@ -11,17 +11,17 @@ from typing import Any
 import jsonschema_rs
 
 from fumehood_server.model.schema import compile_schema
-from fumehood_server.model.schema_cost import error_counts, pattern_cost, visits
+from fumehood_server.model.schema_cost import CostlyPatternsError, SchemaCost, schema_cost
 from fumehood_server.validation.budget import PROCESS, Budget, OverBudgetError
 from fumehood_server.validation.normaliser import Normaliser, make_normaliser
-from fumehood_server.validation.strict_json import measure
+from fumehood_server.validation.strict_json import Size, measure
 
 _MASK = "the value"
 """What messages say in place of a value: it is as long as a caller likes, and can be a secret."""
 
 
 class SchemaUnusableError(Exception):
-    """A schema that the catalog let through can't be compiled. The plugin's author must mend it."""
+    """A schema that the catalog let through can't be compiled, or not used. The plugin's author must mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +29,30 @@ class Validator:
     """A compiled schema, and what asking it can cost."""
 
     compiled: jsonschema_rs.Draft202012Validator
-    visits: tuple[int, ...]
-    peak: int
-    """The highest of `visits`."""
-    error_counts: tuple[int, ...]
-    """How many errors there can be about one value, by its depth (`schema_cost.error_counts`)."""
+    cost: SchemaCost
     normaliser: Normaliser | None
     """For documents that are valid. None where there is nothing to normalise, and for output."""
-    pattern_states: int
-    """Most that visit one value (`schema_cost.PatternCost`)."""
 
     def can_take(self, text: str, value: object, budget: Budget, *, times: int = 1) -> bool:
         """Whether validating `value`, whose JSON is `text`, so many times is within the budget."""
         chars = len(text) * times
-        if chars * self.pattern_states > budget.pattern_steps:
+        if chars * self.cost.visiting_states > budget.pattern_steps:
             return False
         # There are fewer values than characters.
-        return chars * self.peak <= budget.visits or self.count_visits(value) * times <= budget.visits
+        if chars * max(self.cost.visits) <= budget.visits and chars * self.cost.multiples <= budget.multiples:
+            return True
+        size = measure(value)
+        return (
+            self._visits(size) * times <= budget.visits
+            and size.values * self.cost.multiples * times <= budget.multiples
+        )
 
     def count_visits(self, value: object) -> int:
         """How often the schema looks at most at all values of the document together."""
-        size = measure(value)
-        return size.values * max(self.visits[: size.depth + 1])
+        return self._visits(measure(value))
+
+    def _visits(self, size: Size) -> int:
+        return size.values * max(self.cost.visits[: size.depth + 1])
 
     def normalise(self, text: str, value: dict[str, Any], budget: Budget) -> str:
         """The text of a valid `value` as the plugin gets it (`Normaliser.normalise`). Changes `value`.
@@ -69,8 +71,15 @@ class Validator:
         return self.normaliser.normalise(text, value, is_valid, budget)
 
     def is_valid(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        """Whether the value fits."""
-        return self.compiled.is_valid(value)
+        """Whether the value fits.
+
+        Raises:
+            SchemaUnusableError: the library that was given the schema can't use it on this value.
+        """
+        try:
+            return self.compiled.is_valid(value)
+        except RuntimeError as exc:  # a panic of it, as some schemas with `unevaluatedProperties` in references cause
+            raise SchemaUnusableError(f"the validator failed on it: {exc}") from None
 
     def can_explain(self, text: str, value: object, budget: Budget) -> bool:
         """Whether finding out what is wrong with an invalid `value`, whose JSON is `text`, is within the budget."""
@@ -79,7 +88,7 @@ class Validator:
     def copied_bytes(self, text: str, value: object) -> int:
         """At most so many bytes of the document are copied into its errors."""
         depths = measure(value).depth + 1
-        counts = self.error_counts[:depths]
+        counts = self.cost.error_counts[:depths]
         # The values at one depth are together no longer than the text.
         errors = sum(counts) + counts[-1] * (depths - len(counts))
         return len(text.encode()) * errors
@@ -126,19 +135,14 @@ class Validators:
 
 def _make_validator(schema_json: str, budget: Budget, *, output: bool) -> Validator | Exception:
     """The validator of a schema, or why there is none. Nothing is fetched: references stay within it."""
+    if budget.hands_over and not budget.takes_schema(schema_json):
+        return OverBudgetError()
     try:
         schema = json.loads(schema_json)
-        counts, patterns = visits(schema), pattern_cost(schema)
-        if budget.hands_over and patterns.all_states > budget.pattern_states:
-            return OverBudgetError()
+        cost = schema_cost(schema, most_states=budget.pattern_states, steps=budget.counting_steps)
         compiled = compile_schema(schema, mask=_MASK)
+    except CostlyPatternsError as exc:
+        return OverBudgetError() if budget.hands_over else SchemaUnusableError(exc.problem)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
         return SchemaUnusableError(str(exc).splitlines()[0])
-    return Validator(
-        compiled,
-        counts,
-        max(counts),
-        error_counts(schema),
-        None if output else make_normaliser(schema),
-        patterns.visiting_states,
-    )
+    return Validator(compiled, cost, None if output else make_normaliser(schema))

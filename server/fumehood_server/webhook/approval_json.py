@@ -38,6 +38,7 @@ def _approval(approval: Approval) -> dict[str, Any]:
     return {
         "approval_id": approval.approval_id,
         "state": approval.state.value,
+        "void_reason": "",
         "call_id": approval.call,
         "tool": asked.tool,
         "plugin": approval.plugin,

@@ -121,7 +121,8 @@ def never_ready_error(
     """A plugin's process lives and does not say `Ready`."""
     error = CallError(
         code=Code.TOOL_UNAVAILABLE,
-        message=f'plugin "{plugin}" was started and did not say Ready within {timeout_s:g} s (server.start_timeout_s)',
+        message=f'plugin "{plugin}" was started and did not say Ready within {timeout_s:g} s '
+        "(server.start_timeout_s; raise it where a start takes longer, as on a busy machine)",
         retryable=True,
         details={"plugin": plugin, "phase": "start", "timeout_s": timeout_s},
     )

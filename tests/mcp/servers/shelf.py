@@ -82,6 +82,8 @@ def contents(uri: str) -> dict[str, Any]:
 
 def prompt(name: str, given: dict[str, str]) -> dict[str, Any]:
     if name == "greet":
+        if "STRICT" in os.environ and "whom" not in given:
+            raise Refused(-32603, "Internal server error")
         resource = {"uri": "shelf:text", "mimeType": "text/plain", "text": "hello"}
         link = {"type": "resource_link", "uri": "shelf:blob", "name": "blob"}
         return {

@@ -23,7 +23,7 @@ from tests.rpc.support import reason_of
 from .bench import TIMEOUT_S, asked, model_sidecar, run, runs_of
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-UPDATES, FOLLOWERS = 1_500, 40
+UPDATES, FOLLOWERS = 1_500, 10
 DISK = 24 * 1024 * 1024
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fumehood_sdk.adapters.mcp.faults import ServerFault
-from fumehood_sdk.adapters.mcp.messages import one_line
 from fumehood_sdk.adapters.mcp.schema_drafts import to_2020_12
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire import varint
@@ -19,6 +19,8 @@ HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_TITLE_CHARACTERS = 128
 MAX_DESCRIPTION_CHARACTERS = 8192
 MAX_NAME_CHARACTERS = 64
+_TOO_DEEP = b"[" * 100 + b"]" * 100
+"""Stands for a schema that is nested too deeply to be written, and is itself for the sidecar."""
 _FIELDS = {2: "title", 3: "description", 4: "input schema", 5: "output schema", 6: "side effects", 15: "claims"}
 """Names of the fields that are encoded here."""
 
@@ -29,7 +31,7 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
     A schema that is wrong is passed on: the sidecar says what of it isn't taken, and serves the other tools.
 
     Raises:
-        ServerFault: two tools would have one name, or one has none, or can't be written as JSON.
+        ServerFault: two tools would have one name, or one has none.
     """
     found: dict[str, tuple[str, bytes]] = {}
     for tool in tools:
@@ -39,12 +41,7 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
         name = tool_name(theirs)
         if name in found:
             raise ServerFault(f"the MCP server has the tools {found[name][0]!r} and {theirs!r}, which are both {name}")
-        try:
-            found[name] = (theirs, _encode(name, tool, server))
-        except (ValueError, RecursionError) as error:
-            raise ServerFault(
-                f"the MCP server's tool {theirs!r} can't be written as JSON: {one_line(error)}"
-            ) from error
+        found[name] = (theirs, _encode(name, tool, server))
     return found
 
 
@@ -116,5 +113,15 @@ def _one_line(title: object) -> str:
 
 
 def _schema(schema: object) -> bytes:
-    """A schema as JSON, in the one dialect that the sidecar takes."""
-    return b"" if schema is None else dumps(to_2020_12(schema))
+    """A schema as JSON, in the one dialect that the sidecar takes. What can't be written so is what it refuses."""
+    if schema is None:
+        return b""
+    made = to_2020_12(schema)
+    try:
+        return dumps(made)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.dumps(made).encode()  # half of a surrogate pair as its escape
+    except RecursionError:
+        return _TOO_DEEP

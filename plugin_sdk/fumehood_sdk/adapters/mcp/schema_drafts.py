@@ -1,7 +1,9 @@
 """Translates JSON Schemas of drafts 4 to 7 and 2019-09, by which many servers list their tools, into 2020-12.
 
-What those drafts write otherwise: tuples, bounds that are excluded (draft 4), what one property requires of others.
-See the release notes of 2019-09 and 2020-12 (json-schema.org). All else stays as it is, also what is wrong.
+What those drafts write otherwise: tuples, bounds that are excluded and `id` (draft 4), what one property requires of
+others, names of schemas, recursion (2019-09). What a draft doesn't look at is left out: keywords that came later, and
+up to draft 7 what stands beside a `$ref`. See the release notes of each (json-schema.org). All else stays as it is,
+also what is wrong.
 """
 
 from __future__ import annotations
@@ -9,47 +11,50 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fumehood_sdk.adapters.mcp.schema_keywords import LISTED, NAMED, SINGLE, Draft, Json, looks_at
+from fumehood_sdk.adapters.mcp.schema_references import TUPLE, Scope, whole
+
 MAX_DEPTH = 64
 """Of schemas in each other. The sidecar takes none that is nested deeper."""
-_OLD_DIALECT = re.compile(r"https?://json-schema\.org/draft-0[4-7]/schema#?|https?://json-schema\.org/draft/2019-09/.*")
-_SINGLE = frozenset(
-    {
-        *("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
-        *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
-    }
-)
-"""Keywords whose value is a schema. What stands under other keywords than these and those below is data."""
-_LISTED = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-"""Keywords whose value is a list of schemas."""
-_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose value is an object of schemas by names."""
-_TUPLE = {"items": "prefixItems", "additionalItems": "items"}
-"""What the keywords of a tuple are called now, in this order."""
-_MAX_INDEX_DIGITS = 10
+_NAME = re.compile(r"#([A-Za-z_][-A-Za-z0-9._]*)")
+"""What an `$id` was that is an `$anchor` now."""
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
-
-Json = dict[str, Any]
 
 
 def to_2020_12(schema: object) -> object:
-    """The schema as one of 2020-12, without the name of an older dialect. One that names another stays as it is.
+    """The schema as one of 2020-12, without the names of older dialects. One that names another stays as it is.
 
     In one that names none, what only older drafts have means what it meant there.
     """
     if not isinstance(schema, dict):
         return schema
-    dialect = schema.get("$schema")
-    if dialect is not None and not (isinstance(dialect, str) and _OLD_DIALECT.fullmatch(dialect)):
-        return schema
-    return _translated({key: value for key, value in schema.items() if key != "$schema"}, schema, MAX_DEPTH)
+    made: Json = _translated(schema, whole(schema, Draft.UNSAID), MAX_DEPTH)
+    # Beside a `$ref` older drafts don't look at it, and the sidecar asks for it: arguments and results are objects.
+    return {**made, "type": "object"} if schema.get("type") == "object" else made
 
 
-def _translated(schema: Any, root: Json, depth: int) -> Any:  # noqa: ANN401 - any JSON value
-    if not isinstance(schema, dict) or depth == 0:
+def _translated(schema: Any, around: Scope, depth: int) -> Any:  # noqa: ANN401 - any JSON value
+    if not isinstance(schema, dict) or depth == 0 or (scope := around.within(schema)) is None:
         return schema
-    made = {key: _translated_value(key, value, root, depth - 1) for key, value in schema.items()}
+    made = {
+        key: _translated_value(key, value, scope, depth - 1)
+        for key, value in schema.items()
+        if key != "$schema" and looks_at(scope.draft, schema, key)
+    }
+    _rename(made)
+    if isinstance(made.get("dependencies"), dict):
+        _split(made, made.pop("dependencies"))
+    if scope.draft <= Draft.DRAFT_7:
+        _name(made, scope.draft)
+    if scope.draft == Draft.DRAFT_2019_09:
+        _recur(made, scope)
+    return made
+
+
+def _rename(made: Json) -> None:
+    """Tuples, and bounds that are excluded."""
     if isinstance(made.get("items"), list):
-        for old, new in _TUPLE.items():
+        for old, new in TUPLE.items():
             if old in made:
                 made[new] = made.pop(old)
         if not made["prefixItems"]:
@@ -57,21 +62,18 @@ def _translated(schema: Any, root: Json, depth: int) -> Any:  # noqa: ANN401 - a
     for excluded, bound in _BOUNDS:
         if isinstance(made.get(excluded), bool) and made.pop(excluded) and bound in made:
             made[excluded] = made.pop(bound)
-    if isinstance(made.get("dependencies"), dict):
-        _split(made, made.pop("dependencies"))
-    return made
 
 
-def _translated_value(key: str, value: Any, root: Json, depth: int) -> Any:  # noqa: ANN401 - any JSON value
+def _translated_value(key: str, value: Any, scope: Scope, depth: int) -> Any:  # noqa: ANN401 - any JSON value
     """What stands under a keyword. Nothing changes in data."""
-    if key in _NAMED and isinstance(value, dict):
-        return {name: _translated(each, root, depth) for name, each in value.items()}
-    if key in _LISTED and isinstance(value, list):
-        return [_translated(each, root, depth) for each in value]
-    if key in _SINGLE:
-        return _translated(value, root, depth)
-    if key == "$ref" and isinstance(value, str) and value.startswith("#/"):
-        return _moved(value, root)
+    if key in NAMED and isinstance(value, dict):
+        return {name: _translated(each, scope, depth) for name, each in value.items()}
+    if key in LISTED and isinstance(value, list):
+        return [_translated(each, scope, depth) for each in value]
+    if key in SINGLE:
+        return _translated(value, scope, depth)
+    if key == "$ref" and isinstance(value, str):
+        return scope.reference(value)
     return value
 
 
@@ -85,22 +87,19 @@ def _split(made: Json, dependencies: Json) -> None:
             made[keyword] = {**there, **found} if isinstance(there, dict) else found
 
 
-def _moved(reference: str, root: Json) -> str:
-    """Where what a JSON pointer (RFC 6901) leads to is once `root` is translated."""
-    at: Any = root
-    is_schema = True
-    parts: list[str] = []
-    for part in reference[2:].split("/"):
-        new = part
-        if isinstance(at, dict):
-            if is_schema and part in _TUPLE and isinstance(at.get("items"), list):
-                new = _TUPLE[part]
-            elif is_schema and part == "dependencies":
-                new = "dependentSchemas"
-            at = at.get(part.replace("~1", "/").replace("~0", "~"))
-            is_schema = not (is_schema and part in _NAMED)
-        else:
-            found = isinstance(at, list) and part.isdecimal() and len(part) < _MAX_INDEX_DIGITS and int(part) < len(at)
-            at = at[int(part)] if found else None
-        parts.append(new)
-    return "#/" + "/".join(parts)
+def _name(made: Json, draft: Draft) -> None:
+    """A URI is `id` in draft 4, and up to draft 7 one that is only a fragment is a name within the schema."""
+    if draft == Draft.DRAFT_4 and isinstance(made.get("id"), str):
+        made["$id"] = made.pop("id")
+    found = made.get("$id")
+    if isinstance(found, str) and (name := _NAME.fullmatch(found)):
+        del made["$id"]
+        made["$anchor"] = name[1]
+
+
+def _recur(made: Json, scope: Scope) -> None:
+    """`$recursiveAnchor` is for schemas that extend another one. Of one alone, `$recursiveRef` leads to the whole."""
+    if made.get("$recursiveRef") == "#":
+        made["$dynamicRef"] = made.pop("$recursiveRef")
+    if isinstance(made.get("$recursiveAnchor"), bool) and (scope.is_one_resource or not made["$recursiveAnchor"]):
+        del made["$recursiveAnchor"]

@@ -139,14 +139,6 @@ def subject_of(request: CallRequest, tool: RegisteredTool, arguments_sha256: str
     )
 
 
-def is_current(subject: Subject, tool: RegisteredTool, policy: str) -> bool:
-    """Whether what a subject says of its tool and of the rules is so now."""
-    now = (tool.definition_digest, str(tool.permission), policy)
-    if tool.spec is None or now != (subject.definition, subject.permission, subject.policy):
-        return False
-    return (tool.spec.plugin_digest, tool.spec.reach) == (subject.plugin, subject.sandbox)
-
-
 async def _asked(
     call: Call, tool: RegisteredTool, prepared: Accepted, verdict: Verdict, *, subject: Subject, progress: Progress
 ) -> Asked:

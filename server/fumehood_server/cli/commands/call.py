@@ -16,7 +16,10 @@ from fumehood_server.cli.failure import ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fumehood.v1 import tool_pb2
+    from fumehood.v1 import tool_service_pb2 as pb
 
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.json_output import JsonObject
@@ -121,8 +124,7 @@ def call(
                     request.return_if_approval_required = False
                     result = call_it(client, request)
         except KeyboardInterrupt as ended:
-            named = f" {started[0]}" if started else ""
-            output.note(f"cancelled: the call{named} of {tool} was told to stop; what it had done stays done")
+            _tell_cancelled(client, request, waited=waited, named=started)
             return 128 + ended.number if isinstance(ended, SignalledError) else ExitStatus.INTERRUPTED
         if as_json and not stream:
             from fumehood_server.cli import json_output
@@ -178,6 +180,50 @@ def approval_of(result: tool_pb2.ToolResult) -> str:
 
     details = json_or_text(result.error.details_json)
     return str(details.get("approval_id", "")) if isinstance(details, dict) else ""
+
+
+def _once_approved(approval_id: str, call_id: str) -> str:
+    # The id is what the approval is for: another call of the same arguments would need another.
+    todo = f"{approval_id} stays open. Once it is approved (`fumehood approvals approve {approval_id}`), run it:"
+    return f"{todo} the same command with --call-id {call_id}"
+
+
+def _tell_cancelled(client: SidecarClient, request: pb.CallToolRequest, *, waited: str, named: Sequence[str]) -> None:
+    """`waited`: the approval that it waited for, if any. `named`: its id, where its caller can know of it."""
+    from fumehood_server.cli import output
+
+    call_id, tool = request.call_id, request.tool
+    if not waited or not _has_not_begun(client, call_id):
+        call = " ".join(("the call", *named))
+        output.note(f"cancelled: {call} of {tool} was told to stop; what it had done stays done")
+        return
+    output.note(f"cancelled: the call {call_id} of {tool} had not begun: it waited for an approval")
+    if _is_open(client, waited):
+        output.note(_once_approved(waited, call_id))
+
+
+def _has_not_begun(client: SidecarClient, call_id: str) -> bool:
+    """Whether a call that was cancelled, and had waited for its approval, surely never came to run."""
+    from fumehood_server.cli.client import CANCEL_TIMEOUT_S
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        found = client.get_call(call_id, timeout_s=CANCEL_TIMEOUT_S, wait=True)
+    except CommandError as error:
+        return error.code == "CALL_NOT_FOUND"  # nothing is recorded of one that waited
+    return found.HasField("result") and not found.result.attempts
+
+
+def _is_open(client: SidecarClient, approval_id: str) -> bool:
+    from fumehood.v1 import approval_service_pb2 as approval_pb
+
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        (found,) = client.list_approvals(approval_id)
+    except CommandError:
+        return False
+    return found.state in {approval_pb.APPROVAL_STATE_PENDING, approval_pb.APPROVAL_STATE_APPROVED}
 
 
 def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, Any]:
@@ -291,6 +337,9 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult, *, waited: str 
     error = json_output.error_json(result.error)
     wrong = faults(error)
     what = f"{result.tool} can't take these arguments" if wrong else error["message"]  # the message lists them as well
+    not_decided = waited if waited and not result.attempts and error["code"] in _OUT_OF_TIME else ""
+    if not_decided:
+        what = f"{result.tool} had not begun when its time was over: it waited for an approval"
     lines = [output.hanging(f"{what}  [{error['code']}]")]
     lines.extend(output.hanging(f"  {each['pointer'] or 'all of them'}: {each['message']}") for each in wrong)
     cause = error["caused_by"]
@@ -298,11 +347,8 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult, *, waited: str 
         if cause["message"] not in what:
             lines.append(output.hanging(f"  because: {cause['message']}  [{cause['code']}]"))
         cause = cause["caused_by"]
-    not_decided = waited if waited and not result.attempts and error["code"] in _OUT_OF_TIME else ""
     if not_decided or error["code"] == _APPROVAL_REQUIRED:
-        # The id is what the approval is for: another call of the same arguments would need another.
-        todo = f"{not_decided or approval_of(result)} stays open. Once it is approved (`fumehood approvals`), run it:"
-        todo += f" the same command with --call-id {result.call_id}"
+        todo = _once_approved(not_decided or approval_of(result), result.call_id)
     else:
         todo = _todo(client, result.tool, error)
     output.say(output.Part("error: ", fg="red", bold=True), "\n".join(lines), err=True)

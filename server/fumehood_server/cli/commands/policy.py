@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fumehood_server.cli.address import address_option
-from fumehood_server.cli.complete import tool_names
+from fumehood_server.cli.complete import argument_words, tool_names
 from fumehood_server.cli.journal_file import config_option
 
 if TYPE_CHECKING:
+    from fumehood.v1 import tool_pb2
+
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.config import SidecarConfig
     from fumehood_server.model.plugin import RegisteredTool
@@ -24,13 +26,13 @@ def policy() -> None:
 
 @policy.command("test", short_help="What the rules say of a call. Nothing runs.")
 @click.argument("tool", shell_complete=tool_names)
-@click.argument("arguments", metavar="JSON|@FILE|-", default="{}")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...|JSON|@FILE|-", shell_complete=argument_words)
 @click.option("--caller", default="", metavar="NAME", help="Who calls. Without it, a caller without a name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
 @address_option
 def test_call(
-    tool: str, arguments: str, caller: str, as_json: bool, config_path: Path | None, address: str | None
+    tool: str, pairs: tuple[str, ...], caller: str, as_json: bool, config_path: Path | None, address: str | None
 ) -> None:
     """Say whether a call would run, need an approval or be denied, and which rules say so. Nothing runs.
 
@@ -40,22 +42,26 @@ def test_call(
 
     \b
     Examples:
+      fumehood policy test transfer amount=5000
       fumehood policy test transfer '{"amount": 5000}'
       fumehood policy test write_file @arguments.json --caller builder --json
     """
-    import orjson
+    import json
 
     from fumehood_server.cli import output
-    from fumehood_server.cli.arguments import read_whole
+    from fumehood_server.cli.arguments import gather_words
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.quotas import limit_text, quotas_of_call
     from fumehood_server.config import find_config, load_config
     from fumehood_server.policy import RuleSet
 
-    text = orjson.dumps(read_whole(arguments)).decode()
     config = load_config(find_config(config_path))
     with SidecarClient(address) as client:
-        registered = _registered(client, tool, config)
+        described = _described(client, tool)
+    schema = output.json_or_text(described.definition.input_schema_json)
+    arguments = gather_words(pairs, schema if isinstance(schema, dict) else {})
+    text = json.dumps(arguments, ensure_ascii=False)
+    registered = _registered(described, tool, config)
     counted = quotas_of_call(config.quotas, registered, caller, text)
     rules = RuleSet(config.rules)
     verdict = rules.decide(registered, caller, text)
@@ -145,21 +151,25 @@ def show_quotas(as_json: bool, top: int, config_path: Path | None) -> None:
     output.show_rows(output.console(), table)
 
 
-def _registered(client: SidecarClient, name: str, config: SidecarConfig) -> RegisteredTool:
+def _described(client: SidecarClient, name: str) -> tool_pb2.Tool:
+    from fumehood_server.cli.commands.tools import with_near_names
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        return client.get_tool(name)
+    except CommandError as error:
+        raise with_near_names(error, name, client) from error
+
+
+def _registered(tool: tool_pb2.Tool, name: str, config: SidecarConfig) -> RegisteredTool:
     """The tool as the sidecar describes it, with the permission that the file gives it."""
     from fumehood_sandbox import Level
 
-    from fumehood_server.cli.commands.tools import with_near_names
     from fumehood_server.cli.configured import configured_plugins
-    from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.json_output import level_name
     from fumehood_server.model.plugin import RegisteredTool, ToolGrant
     from fumehood_server.model.tool import DEFAULT_PERMISSION, ToolDefinition
 
-    try:
-        tool = client.get_tool(name)
-    except CommandError as error:
-        raise with_near_names(error, name, client) from error
     level = Level(level_name(tool.definition.side_effects))
     declared = tool.declared_name or name
     plugins = [each.config for each in configured_plugins(config) if each.name == tool.plugin]

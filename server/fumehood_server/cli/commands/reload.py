@@ -29,10 +29,27 @@ def reload(as_json: bool, address: str | None) -> None:
         done = client.reload_config()
     plugins = {"added": done.added_plugins, "removed": done.removed_plugins, "changed": done.changed_plugins}
     if as_json:
-        output.print_json({what: list(names) for what, names in plugins.items()})
+        lists = {**plugins, "keys": done.changed_keys, "notes": done.notes}
+        output.print_json({what: list(found) for what, found in lists.items()})
         return
     for what, names in plugins.items():
         for name in names:
             output.say(output.one_line(f"{what} {name}"))
-    if not any(plugins.values()):
-        output.say("Taken up: no plugin is added, removed or changed.")
+    settings = [_TABLES.get(each, each) for each in done.changed_keys]
+    if settings:
+        output.say(output.one_line(f"taken up: {', '.join(settings)}"))
+    if not any((settings, *plugins.values())):
+        output.say("Taken up: nothing is added, removed or changed.")
+    for each in done.notes:
+        output.note(output.one_line(each))
+
+
+_TABLES = {
+    "rules": "[[policy.rule]]",
+    "quotas": "[[policy.quota]]",
+    "callers": "[[caller]]",
+    "hooks": "[[hook]]",
+    "middleware": "[[middleware]]",
+    "engines": "[[engine]]",
+}
+"""What the file calls settings that are lists."""

@@ -70,7 +70,8 @@ def configuration_at(path: Path) -> SidecarConfig:
         ConfigError: it is not valid.
     """
     # Packages are installed where the sidecar will look once the file is there.
-    return replace(load_config(path) if path.exists() else default_config(path.parent.resolve()), path=path)
+    found = load_config(path) if path.exists() else default_config(path.parent.resolve(), named=path)
+    return replace(found, path=path)
 
 
 def address_of(config: SidecarConfig) -> str:

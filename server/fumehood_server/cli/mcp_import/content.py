@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from fumehood_server.cli.mcp_import.host_configuration import HOST_NAMES, Host
 from fumehood_server.cli.mcp_import.launchers import Launch
 from fumehood_server.cli.mcp_import.npm_package import NpmPackage, resolve_npm
-from fumehood_server.cli.mcp_import.plan import ServerPlan
+from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.cli.mcp_import.plugin_folder import FolderContent, manifest_text, remote_manifest_text
 from fumehood_server.cli.mcp_import.private_addresses import private_addresses
 from fumehood_server.cli.mcp_import.python_package import PythonPackages, resolve_project, resolve_python
@@ -34,6 +34,10 @@ class ResolvedServer:
     build_private: tuple[str, ...] = ()
     """Addresses of those that are not public, as NAME=ADDRESS."""
     notes: tuple[str, ...] = ()
+
+    def without_secrets(self, secrets: Iterable[PlannedSecret]) -> ResolvedServer:
+        """The same without the variables and header fields that hold these secrets."""
+        return replace(self, content=self.content.without_secrets([each.name for each in secrets]))
 
 
 def resolve_server(plan: ServerPlan, host: Host | None, old: Path | None, say: Callable[[str], None]) -> ResolvedServer:
@@ -79,7 +83,7 @@ def _of_program(plan: ServerPlan, host: Host | None, found: PythonPackages | Non
     text = _manifest(plan, host, "1.0.0", (command.script, *command.arguments), dependencies=dependencies)
     files = {PLUGIN_LOCK_NAME: found.lock} if found else {}
     return ResolvedServer(
-        content=FolderContent(manifest=text, files=files, program=plan.program, code=plan.code),
+        content=FolderContent(manifest=text, files=files, program=plan.program, code=plan.code, left_out=plan.left_out),
         what=f"{plural(found.packages, 'package')} that {plan.code} needs, held to hashes" if found else "",
     )
 

@@ -89,6 +89,7 @@ class HostConfiguration:
 
     path: Path
     host: Host
+    """The program whose file it is."""
     servers: tuple[ServerEntry, ...]
     inputs: Mapping[str, InputVariable]
     workspace: Path | None
@@ -97,6 +98,8 @@ class HostConfiguration:
     twice: tuple[str, ...]
     other_projects: tuple[str, ...] = ()
     """Folders whose servers are not taken: Claude Code has each of them in its own folder alone."""
+    is_assumed: bool = False
+    """Whether neither somebody nor the file itself tells `host`, which it is for want of anything else."""
 
 
 def read_host_configuration(
@@ -125,7 +128,8 @@ def read_host_configuration(
         )
     if len(servers) > MAX_SERVERS:
         raise _invalid(f"{path} names {len(servers)} servers, and at most {MAX_SERVERS} are read")
-    found = host or _host_of(path, key, servers)
+    told = host or _host_of(path, key, servers)
+    found = told or Host.CLAUDE_CODE
     return HostConfiguration(
         path=path,
         host=found,
@@ -135,6 +139,7 @@ def read_host_configuration(
         unknown=tuple(sorted(rest)),
         twice=tuple(document.twice),
         other_projects=local.others,
+        is_assumed=told is None and not (local.servers or local.others),
     )
 
 
@@ -157,7 +162,7 @@ def _find_servers(
     raise _invalid(f"{path} has neither `mcpServers` nor `servers`")
 
 
-def _host_of(path: Path, key: str, servers: Mapping[str, Any]) -> Host:
+def _host_of(path: Path, key: str, servers: Mapping[str, Any]) -> Host | None:
     if key == "servers":
         return Host.VSCODE
     if path.name == "claude_desktop_config.json":
@@ -168,7 +173,7 @@ def _host_of(path: Path, key: str, servers: Mapping[str, Any]) -> Host:
         return Host.CLAUDE_CODE
     text = str(list(servers.values()))
     cursor = any(each in text for each in ("${env:", "${workspaceFolder", "${userHome}", "envFile"))
-    return Host.CURSOR if cursor else Host.CLAUDE_CODE
+    return Host.CURSOR if cursor else None
 
 
 def _workspace_of(path: Path, host: Host) -> Path | None:

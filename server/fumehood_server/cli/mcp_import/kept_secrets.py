@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from fumehood_server.cli.mcp_import.asking import Asker
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.names import earlier_secret_name
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
+from fumehood_server.cli.mcp_import.undo import replace_secret, secret_restored_on_failure
 from fumehood_server.config import SidecarConfig
 
 SECRETS_NAME = "secrets"
@@ -49,7 +50,7 @@ def with_granted_names(
         if old not in named or old in taken or each.name in named:
             continue
         known = replace(each, name=old)
-        if not (_others_with(known, config, folder) and (_is_other_source(config, known) or _differs(config, known))):
+        if not (others_with(known, config, folder) and (_is_other_source(config, known) or _differs(config, known))):
             names[each.name] = old
             taken.add(old)
     secrets = tuple(replace(each, name=names.get(each.name, each.name)) for each in plan.secrets)
@@ -69,7 +70,7 @@ def check_secrets(config: SidecarConfig, folder: Path, secrets: Iterable[Planned
             value.
     """
     for secret in secrets:
-        others = _others_with(secret, config, folder)
+        others = others_with(secret, config, folder)
         if others:
             what = f"the secret {secret.name}, as {secret.variable} would be kept, is granted to {others[0]}"
             todo = "Rename the server in its host's configuration, or take the secret from that plugin."
@@ -126,10 +127,10 @@ def keep_values(
         path = secret_file(config, secret.name)
         if secret.environment:
             continue
-        _make_secrets_folder(path.parent)
+        make_secrets_folder(path.parent)
         if secret.value:
-            undo.enter_context(_restored_on_failure(path))
-            if not _write(path, secret.value) and not _replaced(path, server, secret, asker):
+            undo.enter_context(secret_restored_on_failure(path))
+            if not write_new(path, secret.value) and not _replaced(path, server, secret, asker):
                 _check_value(config, secret)
         else:
             _check_value(config, secret)
@@ -153,7 +154,7 @@ def renew_values(
         if _is_other_source(config, secret):
             notes.append(f"fumehood.toml has {secret.variable} from elsewhere than the configuration, which stays")
         elif _differs(config, secret):
-            undo.enter_context(_restored_on_failure(path))
+            undo.enter_context(secret_restored_on_failure(path))
             if _replaced(path, server, secret, asker):
                 notes.append(f"{path} holds the new value of {secret.variable} now")
             else:
@@ -162,12 +163,8 @@ def renew_values(
     return notes
 
 
-def granted_of(plan: ServerPlan, granted: Mapping[str, Any] | None) -> Sequence[PlannedSecret]:
-    """Those of its secrets that fumehood.toml grants it already."""
-    return [] if granted is None else [each for each in plan.secrets if each.name in granted["secrets"]]
-
-
-def _others_with(secret: PlannedSecret, config: SidecarConfig, folder: Path) -> list[Path]:
+def others_with(secret: PlannedSecret, config: SidecarConfig, folder: Path) -> list[Path]:
+    """Folders of other plugins that are granted it."""
     return [each.path for each in config.plugins if each.path != folder and secret.name in each.all_secrets]
 
 
@@ -203,8 +200,12 @@ def _holds(path: Path, value: str) -> bool:
     return path.is_file() and path.read_bytes().rstrip(b"\r\n") == value.encode().rstrip(b"\r\n")
 
 
-def _write(path: Path, value: str) -> bool:
-    """Make the file. False: there is one, or something else of its name."""
+def write_new(path: Path, value: str) -> bool:
+    """Make a secret's file. False: there is one, or something else of its name.
+
+    Raises:
+        OSError: it can't be made.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -221,34 +222,15 @@ def _replaced(path: Path, server: str, secret: PlannedSecret, asker: Asker) -> b
         return False
     if not asker.replaces(server, secret, path):
         return False
-    _put(path, value.encode())
+    replace_secret(path, value.encode())
     return True
 
 
-def _put(path: Path, content: bytes) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(content)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+def make_secrets_folder(folder: Path) -> None:
+    """Make it, for its owner alone.
 
-
-@contextlib.contextmanager
-def _restored_on_failure(path: Path) -> Iterator[None]:
-    there = os.path.lexists(path)
-    old = path.read_bytes() if path.is_file() and not path.is_symlink() else None
-    try:
-        yield
-    except BaseException:
-        if not there:
-            path.unlink(missing_ok=True)
-        elif old is not None and path.read_bytes() != old:
-            _put(path, old)
-        raise
-
-
-def _make_secrets_folder(folder: Path) -> None:
+    Raises:
+        OSError: it can't be made.
+    """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)

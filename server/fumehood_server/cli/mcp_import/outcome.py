@@ -24,6 +24,8 @@ class Status(StrEnum):
     IMPORTED = "imported"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    UNFINISHED = "unfinished"
+    """Unchanged or updated, but it doesn't work: what it is granted has no value."""
     PLANNED = "planned"
     """Would be imported: --dry-run."""
     SKIPPED = "skipped"
@@ -37,7 +39,7 @@ class Status(StrEnum):
     @property
     def is_problem(self) -> bool:
         """Whether the command's exit status tells of it."""
-        return self in {Status.DECLINED, Status.REFUSED, Status.FAILED}
+        return self in {Status.UNFINISHED, Status.DECLINED, Status.REFUSED, Status.FAILED}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,39 +7,21 @@ from pathlib import Path
 from fumehood_server.cli.mcp_import.granting import AskedGrants
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.config import SidecarConfig
-from fumehood_server.config.command_files import command_files
-from fumehood_server.config.grants import (
-    GrantError,
-    Protected,
-    protected_code,
-    protected_paths,
-    resolve_grants,
-)
+from fumehood_server.config.grants import GrantError, Protected, protected_code, resolve_grants
 
 
-def check_overlaps(grants: AskedGrants, path: Path, config: SidecarConfig, folder: Path) -> None:
-    """Refuse grants that fumehood.toml at `path` would not be valid with. `folder` is the plugin's.
+def check_overlaps(grants: AskedGrants, config: SidecarConfig, folder: Path) -> None:
+    """Refuse grants that fumehood.toml would not be valid with. `folder` is the plugin's.
 
     Raises:
         NotImportableError: one overlaps something protected, or can't be granted for another reason.
     """
-    protected = protected_paths(
-        state_dir=config.server.state_dir.resolve(),
-        lock_path=config.lock_path,
-        config_path=path.resolve(),
-        plugin_folders=[each.path for each in config.plugins],
-        secret_files={name: each.file for name, each in config.secrets.items() if each.file is not None},
-        sockets=[each.path for each in config.server.listen if each.path is not None],
-        checkpoint_file=config.journal.checkpoints.file,
-        checkpoint_command=command_files(config.journal.checkpoints.command, config.folder),
-        database=None if config.journal.database is None else config.journal.database.files,
-    )
     # An empty folder stands for a granted one while the server is asked for its tools: its code can't lie within.
     own = Protected(folder, "the plugin's own folder", unreadable=True)
-    code = protected_code() if grants.write else ()
+    code = protected_code([each.name for each in config.middleware]) if grants.write else ()
     granted = [list(map(str, paths)) for paths in (grants.read, grants.write)]
     try:
-        resolve_grants(*granted, folder=path.parent, protected=(own, *protected, *code))
+        resolve_grants(*granted, folder=config.folder, protected=(own, *config.protected, *code))
     except GrantError as error:
         todo = "Grant a narrower folder, or keep what it overlaps outside of it"
         if config.folder.is_relative_to(granted[error.key == "write"][error.index]):

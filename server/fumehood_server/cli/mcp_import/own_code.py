@@ -1,4 +1,4 @@
-"""Copy of a script's project into its plugin's folder, so that what runs is pinned: bounded, without hidden files."""
+"""Copy of a script's project into its plugin's folder, and so pinned: bounded, without what is hidden or secret."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.plugins.store.ignore import NODE_LOCKS
 
 CODE_NAME = "code"
@@ -19,7 +20,7 @@ _LEFT_OUT = {"__pycache__", "venv", "target", *NODE_LOCKS}
 """Environments that don't run elsewhere, and locks, beside which `node_modules` would not be taken."""
 
 
-def copy_code(project: Path, folder: Path) -> None:
+def copy_code(project: Path, folder: Path, left_out: LeftOut) -> None:
     """Put a copy in place of the one that is there.
 
     Raises:
@@ -29,7 +30,7 @@ def copy_code(project: Path, folder: Path) -> None:
     new = folder / f".{CODE_NAME}.new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    for path in _files(project):
+    for path in _files(project, left_out):
         place = new / path.relative_to(project)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
@@ -38,19 +39,25 @@ def copy_code(project: Path, folder: Path) -> None:
     new.rename(folder / CODE_NAME)
 
 
-def same_code(project: Path, folder: Path) -> bool:
+def same_code(project: Path, folder: Path, left_out: LeftOut) -> bool:
     """Whether the copy in a plugin's folder is what would be copied now.
 
     Raises:
         NotImportableError: the project is too large.
     """
     copy = folder / CODE_NAME
-    return copy.is_dir() and _digest(project) == _digest(copy)
+    # All of the copy counts: an earlier one may hold what is left out now.
+    return copy.is_dir() and _digest(project, left_out) == _digest(copy, None)
 
 
-def _digest(root: Path) -> str:
+def left_out_in(project: Path, left_out: LeftOut) -> list[str]:
+    """What of a project is not copied though it isn't hidden: paths that start there, in order."""
+    return [str(path.relative_to(project)) for path, reason in _entries(project, left_out) if reason]
+
+
+def _digest(root: Path, left_out: LeftOut | None) -> str:
     digest = hashlib.sha256()
-    for path in _files(root):
+    for path in _files(root, left_out):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").digest()
         digest.update(os.fsencode(path.relative_to(root)) + b"\0" + content)
@@ -58,20 +65,45 @@ def _digest(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _files(root: Path) -> Iterator[Path]:
-    """The regular files, in order. Hidden ones, which hold secrets and histories, and links out are left out."""
+def _files(root: Path, left_out: LeftOut | None) -> Iterator[Path]:
+    """The regular files that are copied, in order."""
     files = size = 0
+    for path, reason in _entries(root, left_out):
+        if reason:
+            continue
+        files, size = files + 1, size + path.stat().st_size
+        if files > MAX_FILES or size > MAX_BYTES:
+            what = f"{root} holds more than {MAX_FILES} files or {MAX_BYTES} bytes, too much to be copied"
+            raise NotImportableError("program", what, "Publish the server as a package, and name that.")
+        yield path
+
+
+def _entries(root: Path, left_out: LeftOut | None) -> Iterator[tuple[Path, str]]:
+    """The regular files, and the folders of what is left out, each with the reason if it is left out.
+
+    Hidden ones, which hold secrets and histories, and links to such and out of the project are no part of it.
+    """
     real = root.resolve()
-    for parent, folders, names in os.walk(root):
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _LEFT_OUT)
-        for name in sorted(names):
+    for parent, folders, names in os.walk(real):
+        kept = []
+        for name in sorted(each for each in folders if not _is_passed_over(each)):
+            reason = left_out.reason(Path(parent, name)) if left_out else ""
+            if reason:
+                yield root / Path(parent, name).relative_to(real), reason
+            else:
+                kept.append(name)
+        folders[:] = kept
+        for name in sorted(each for each in names if not _is_passed_over(each)):
             path = Path(parent, name)
-            if name.startswith(".") or name in _LEFT_OUT or not path.is_file():
+            if not path.is_file() or (path.is_symlink() and not _leads_within(path, real)):
                 continue
-            if path.is_symlink() and not path.resolve().is_relative_to(real):
-                continue
-            files, size = files + 1, size + path.stat().st_size
-            if files > MAX_FILES or size > MAX_BYTES:
-                what = f"{root} holds more than {MAX_FILES} files or {MAX_BYTES} bytes, too much to be copied"
-                raise NotImportableError("program", what, "Publish the server as a package, and name that.")
-            yield path
+            yield root / path.relative_to(real), left_out.reason(path) if left_out else ""
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name in _LEFT_OUT
+
+
+def _leads_within(link: Path, root: Path) -> bool:
+    target = link.resolve()
+    return target.is_relative_to(root) and not any(each.startswith(".") for each in target.relative_to(root).parts)

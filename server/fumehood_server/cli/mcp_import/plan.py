@@ -13,6 +13,7 @@ from fumehood_server.cli.mcp_import.environment_file import read_environment_fil
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
 from fumehood_server.cli.mcp_import.known_servers import lacking_settings
 from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError, ServerCommand, parse_command
+from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
 from fumehood_server.cli.mcp_import.own_code import CODE_NAME
 from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, find_places
@@ -58,6 +59,8 @@ class ServerPlan:
     hosts: tuple[NamedHost, ...]
     code: Path | None = None
     """A script's project on this machine, which is copied into the plugin."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """What of it is not."""
     program: Path | None = None
     """A program of this machine that is copied into the plugin."""
     remote: RemotePlan | None = None
@@ -92,6 +95,9 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         raise NotImportableError("secret_in_arguments", what, todo)
     script, code, program = _own_code(command, arguments, base)
     if code is not None:
+        for each in arguments:
+            if each.startswith("/") and _is_code(Path(each).resolve(), code):
+                LeftOut().refuse(Path(each).parent.resolve() / Path(each).name, code)
         notes.append(f"its code in {code} is copied into the plugin, and pinned as it is now")
     if program is not None:
         notes.append(f"{program} is copied into the plugin, and pinned as it is now")
@@ -260,8 +266,7 @@ def _environment(
     """Variables, and those of them that are secrets."""
     given: dict[str, Expanded] = {}
     if entry.environment_file:
-        path = Path(_text(entry.environment_file, scope)).expanduser()
-        file = path if path.is_absolute() else (base or Path.cwd()) / path
+        file = _environment_file(entry, scope, base)
         given |= {name: Expanded(value) for name, value in read_environment_file(file).items()}
     given |= {name: Expanded(value) for name, value in command.environment.items()}
     given |= {name: expand(value, scope) for name, value in entry.environment.items()}
@@ -283,6 +288,19 @@ def _environment(
             _check(value, f"the variable {name}")
             variables[name] = _absolute(value.text, base, scope.home)
     return variables, tuple(secrets)
+
+
+def environment_file_of(entry: ServerEntry, scope: Scope) -> Path | None:
+    """The file that a server's variables are read from. None: it has none, or what its name stands for isn't known."""
+    try:
+        return _environment_file(entry, scope, _base(entry, scope)) if entry.environment_file else None
+    except NotImportableError:
+        return None
+
+
+def _environment_file(entry: ServerEntry, scope: Scope, base: Path | None) -> Path:
+    path = Path(_text(entry.environment_file, scope)).expanduser()
+    return path if path.is_absolute() else (base or Path.cwd()) / path
 
 
 def _is_secret(name: str, value: Expanded) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.npm_package import PACKAGE_NAME
 from fumehood_server.cli.mcp_import.own_code import copy_code, same_code
 from fumehood_server.plugins.manifest import MANIFEST_NAME
@@ -49,6 +50,8 @@ class FolderContent:
     """A program that is copied to bin/."""
     code: Path | None = None
     """A project that is copied to code/."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """What of it is not copied."""
 
     def state_of(self, folder: Path) -> FolderState:
         """What is there now, against this."""
@@ -110,7 +113,7 @@ class FolderContent:
             new.chmod(0o755)
             new.replace(place)
         if self.code is not None:
-            copy_code(self.code, folder)
+            copy_code(self.code, folder, self.left_out)
         for name, text in {**self.files, MANIFEST_NAME: marked(self.manifest)}.items():
             new = folder / f".{name}.{os.getpid()}.new"
             new.write_text(text, newline="")
@@ -119,7 +122,7 @@ class FolderContent:
     def _copies_differ(self, folder: Path) -> list[str]:
         """What of this machine's is other than the copies, in words."""
         words = [] if self._same_program(folder) else ["its program differs"]
-        if self.code is not None and not same_code(self.code, folder):
+        if self.code is not None and not same_code(self.code, folder, self.left_out):
             words.append(f"its code in {self.code} differs")
         return words
 

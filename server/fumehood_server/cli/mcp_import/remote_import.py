@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,49 +18,46 @@ from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, pre
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
 from fumehood_server.cli.mcp_import.kept_secrets import ask_values, keep_values
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
-from fumehood_server.cli.mcp_import.outcome import Outcome
-from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
+from fumehood_server.cli.mcp_import.places import NamedHost
+from fumehood_server.cli.mcp_import.plan import PlannedSecret
+from fumehood_server.cli.mcp_import.server_import import ServerImport
+from fumehood_server.cli.mcp_import.undo import file_restored_on_failure, write_back
 from fumehood_server.plugins import PinProposal
 
 
-def import_remote(
-    plan: ServerPlan,
-    grants: AskedGrants,
-    *,
-    path: Path,
-    folder: Path,
-    resolved: ResolvedServer,
-    run: Import,
-    outcome: Outcome,
-) -> PinProposal:
+def import_remote(server: ServerImport, grants: AskedGrants, resolved: ResolvedServer) -> PinProposal:
     """Grant, ask for its tools, and pin them. Where it fails, fumehood.toml and the secrets are as they were.
 
     Raises:
         NotImportableError: it may not be asked, doesn't answer, or its tools can't be taken.
     """
-    host = plan.hosts[0].host
-    if host not in grants.hosts:
-        what, todo = f"it is the server at {host}, which was not granted", "Import it again, and grant it."
-        if plan.hosts[0].private:
-            what += f": its name leads to {', '.join(plan.hosts[0].private)}, which is not public"
-            todo = "Import it at a terminal, where you are asked, or write the address in place of the name."
-        raise NotImportableError("host_not_granted", what, todo)
-    config = configuration_at(run.config_path)
+    run, path, folder = server.run, server.path, server.folder
+    host = _granted_host(server.plan.hosts[0], grants)
+    config = configuration_at(path)
     with contextlib.ExitStack() as undo:
-        keep_values(config, plan.name, _known(grants.secrets, run), run.asker, undo)
-        undo.enter_context(restored_on_failure(path))
+        keep_values(config, server.plan.name, _known(grants.secrets, run), run.asker, undo)
+        undo.enter_context(file_restored_on_failure(path))
         old = path.read_text() if path.exists() else None
-        entry = make_entry(grants, Level.EXTERNAL, folder, "", resolved, config)
-        append_entry(path, entry)
+        append_entry(path, make_entry(grants, Level.EXTERNAL, folder, "", resolved, config))
         run.say(f"asking {host} for its tools")
         proposal = _proposal(folder, run, _Asked(host, shows_token=bool(grants.secrets)))
         prefix = prefix_of(proposal.report, config)
         if prefix:
-            _write_back(path, old)
+            write_back(path, old)
             append_entry(path, make_entry(grants, Level.EXTERNAL, folder, prefix, resolved, config))
-            outcome.notes.append(f"its tools' names begin with {prefix}: another plugin has a tool of one name")
+        server.tell_prefix(prefix)
         asyncio.run(proposal.accept())
     return proposal
+
+
+def _granted_host(named: NamedHost, grants: AskedGrants) -> str:
+    if named.host in grants.hosts:
+        return named.host
+    what, todo = f"it is the server at {named.host}, which was not granted", "Import it again, and grant it."
+    if named.private:
+        what += f": its name leads to {', '.join(named.private)}, which is not public"
+        todo = "Import it at a terminal, where you are asked, or write the address in place of the name."
+    raise NotImportableError("host_not_granted", what, todo)
 
 
 def _known(secrets: Iterable[PlannedSecret], run: Import) -> list[PlannedSecret]:
@@ -105,21 +102,3 @@ def _proposal(folder: Path, run: Import, asked: _Asked) -> PinProposal:
 
 def _how_to_tell(field: str) -> str:
     return f"Set the variable or give the --input that {field} names, or import at a terminal and type it."
-
-
-@contextlib.contextmanager
-def restored_on_failure(path: Path) -> Iterator[None]:
-    """Write a file back, or remove it, if what is done to it fails."""
-    old = path.read_text() if path.exists() else None
-    try:
-        yield
-    except BaseException:
-        _write_back(path, old)
-        raise
-
-
-def _write_back(path: Path, old: str | None) -> None:
-    if old is None:
-        path.unlink(missing_ok=True)
-    elif path.read_text() != old:
-        path.write_text(old)

@@ -20,6 +20,7 @@ _COLOURS = {
     Status.REFUSED: "red",
     Status.FAILED: "red",
     Status.DECLINED: "yellow",
+    Status.UNFINISHED: "yellow",
 }
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fumehood_server.cli.mcp_import.asking import Asker
-from fumehood_server.cli.mcp_import.host_configuration import HostConfiguration, ServerEntry
+from fumehood_server.cli.mcp_import.host_configuration import HOST_NAMES, HostConfiguration, ServerEntry
 from fumehood_server.cli.mcp_import.import_settings import Import
 from fumehood_server.cli.mcp_import.importing import import_server
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.names import plugin_name
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, before_of
-from fumehood_server.cli.mcp_import.plan import ServerPlan, plan_server
+from fumehood_server.cli.mcp_import.plan import ServerPlan, environment_file_of, plan_server
 from fumehood_server.cli.mcp_import.variables import Scope
 from fumehood_server.cli.output import note, one_line
 
@@ -25,6 +26,8 @@ class Planned:
     entry: ServerEntry
     plan: ServerPlan | None
     outcome: Outcome
+    notes: tuple[str, ...] = ()
+    """Of the file as a whole."""
 
 
 def plan_all(
@@ -45,7 +48,27 @@ def plan_all(
         workspace=found.workspace,
     )
     taken: dict[str, str] = {}
-    return [_plan_one(entry, scope, plain, taken) for entry in entries]
+    planned = [_plan_one(entry, scope, plain, taken) for entry in entries]
+    files = [(found.path, "its host's configuration")]
+    for each in found.servers:
+        file = environment_file_of(each, scope)
+        files += [(file, "a file of a server's variables")] if file is not None else []
+    left_out = LeftOut().extended(files)
+    return [
+        replace(
+            each,
+            plan=replace(each.plan, left_out=left_out) if each.plan else None,
+            notes=() if each.entry.disabled else _notes(found),
+        )
+        for each in planned
+    ]
+
+
+def _notes(found: HostConfiguration) -> tuple[str, ...]:
+    if not found.is_assumed:
+        return ()
+    name = HOST_NAMES[found.host]
+    return (f"that {found.path} is {name}'s is assumed, since it doesn't tell: --from names another program",)
 
 
 def import_all(
@@ -56,6 +79,7 @@ def import_all(
     for number, each in enumerate(planned, 1):
         outcome = each.outcome if each.plan is None else _import_one(each.plan, run, f"{number} of {len(planned)}")
         outcome.before = before_of(each.entry)
+        outcome.notes += each.notes
         outcome.notes += [f"its key {key} isn't known here" for key in each.entry.unknown]
         outcome.notes += [f"its key {key} has no effect here" for key in each.entry.not_taken]
         outcomes.append(outcome)

@@ -122,6 +122,9 @@ def show_event(event: Mapping[str, Any]) -> None:
 
 def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     """Tell on stderr what the server may do, what needs an approval, and what it may lack or have for nothing."""
+    for tool in server.tools:
+        if tool.schema_problem:
+            note(f"fumehood: {tool.name} is unavailable: {tool.schema_problem}")
     granted = [Path(each).resolve() for each in (*grants.read, *grants.write)]
     for named in server.plan.paths:
         if not any(named.path.is_relative_to(each) for each in granted):
@@ -129,13 +132,14 @@ def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     for host in server.plan.hosts:
         if host.host not in grants.hosts:
             note(f"fumehood: {host.host}, {host.where}, is not granted: --network {host.host}")
-    levels = {tool.name: grants.tool_levels.get(tool.name, tool.side_effects) for tool in server.tools}
+    tools = [tool for tool in server.tools if not tool.schema_problem]
+    levels = {tool.name: grants.tool_levels.get(tool.name, tool.side_effects) for tool in tools}
     asks = [
         name
         for name, level in levels.items()
         if not Level.READ.allows(level) and grants.max_side_effects.allows(level) and name not in grants.allowed_tools
     ]
-    unsaid = [tool for tool in server.tools if tool.name not in grants.tool_levels]
+    unsaid = [tool for tool in tools if tool.name not in grants.tool_levels]
     reading = [tool.name for tool in unsaid if Level.READ.allows(tool.side_effects) and CLOSED_WORLD not in tool.claims]
     if reading:
         needs = f"--level {reading[0]}=external" + ("" if grants.hosts else " --network NAME:PORT")

@@ -104,7 +104,9 @@ def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, upd
                 (folder / CONFIG_NAME).write_text(_CONFIG)
                 config = load_config(folder / CONFIG_NAME)
                 with _set_aside(folder) if update else contextlib.nullcontext():
-                    tools = _pinned(folder, plan) or _install(folder, plan, config, say)
+                    tools = _pinned(folder, plan)
+                    if tools is None:
+                        tools = _install(folder, plan, config, say)
                 slot = held.enter_context(_own_slot(folder))
                 _copy(folder, slot)
         except NotImportableError as error:
@@ -148,9 +150,10 @@ def _name(command: Sequence[str]) -> str:
     return word.removeprefix("@modelcontextprotocol/").rpartition("@")[0] or word.rpartition("/")[2]
 
 
-def _pinned(folder: Path, plan: ServerPlan) -> tuple[ToolDefinition, ...]:
+def _pinned(folder: Path, plan: ServerPlan) -> tuple[ToolDefinition, ...] | None:
+    """Its tools, which may be none, of a server with resources. None: it isn't installed."""
     pinned = read_lock(folder / LOCK_NAME).plugins.get(plan.name)
-    return pinned.tools if pinned is not None and (folder / _PLUGIN).is_dir() else ()
+    return pinned.tools if pinned is not None and (folder / _PLUGIN).is_dir() else None
 
 
 def _install(

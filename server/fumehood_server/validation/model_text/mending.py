@@ -39,9 +39,13 @@ def mend(document: Document, validators: Validators) -> Verdict:
     in the text, nor anything near it.
     """
     try:
-        validator = validators.get(document.digest, document.schema_json, output=True) if document.schema_json else None
+        return _mended(document, validators)
     except SchemaUnusableError as exc:
         return Rejected(Flaw.SCHEMA_UNUSABLE, str(exc))
+
+
+def _mended(document: Document, validators: Validators) -> Verdict:
+    validator = validators.get(document.digest, document.schema_json, output=True) if document.schema_json else None
     text, best = document.text.strip(), None
     for found, how in _candidates(text, validator):
         made, coercions = _with_enums(found, validator)

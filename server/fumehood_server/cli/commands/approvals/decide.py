@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import approval_ids
 from fumehood_server.cli.failure import CommandError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Let a call run.")
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", metavar="ID", shell_complete=approval_ids)
 @click.option("--reason", default="", metavar="TEXT", help="Why. It is recorded, and the caller is not told.")
 @click.option("--arguments", "whole", metavar="JSON|@FILE|-", help="Arguments to run it with in place of its own.")
 @click.option("--digest", default="", help="Of the approval as you looked at it. Without it, as it is now.")
@@ -60,7 +61,7 @@ def approve(
     if not standing and (lasts is not None or calls or session or where):
         todo = "Add --standing, or leave them out."
         raise CommandError("--for, --calls, --session and --where say how long an approval stands", todo)
-    text = "" if whole is None else orjson.dumps(read_whole(whole)).decode()
+    text = "" if whole is None else orjson.dumps(read_whole(whole, "--arguments")).decode()
     _decide(
         "approve",
         approval_id,
@@ -74,7 +75,7 @@ def approve(
 
 
 @click.command(short_help="Keep a call from running.")
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", metavar="ID", shell_complete=approval_ids)
 @click.option("--reason", required=True, metavar="TEXT", help="Why. The caller is told.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @address_option
@@ -89,7 +90,7 @@ def deny(approval_id: str, reason: str, as_json: bool, address: str | None) -> N
 
 
 @click.command(short_help="Take an approval back.")
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", metavar="ID", shell_complete=approval_ids)
 @click.option("--reason", default="", metavar="TEXT", help="Why. The caller is told.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @address_option
@@ -137,8 +138,13 @@ def _decide(
         output.print_json(decided)
         return
     output.say(f"{decided['approval_id']} of {decided['tool']} is {decided['state']}.")
+    if decided["void_reason"]:  # another sidecar of the journal may have all as it was
+        output.note(output.one_line(f"Here it is void: {decided['void_reason']}."))
     if standing is not None:
         standing_id = decided["decisions"][-1]["standing_id"]
         output.note(f"{standing_id} stands: fumehood approvals standing revoke {standing_id} --reason …")
     if decided["state"] == "pending":
         output.note("It waits for more approvals.")
+    elif decided["state"] == "approved":
+        call_id = output.one_line(decided["call_id"])
+        output.note(f"Its call runs now; if its caller has left, the same call with --call-id {call_id} does.")

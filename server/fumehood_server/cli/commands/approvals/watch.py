@@ -165,12 +165,24 @@ class _Terminal:
             decided = self._client.decide_approval(request)
         except CommandError as error:
             screen.said = f"{error.what} {error.todo or ''}"
+            if error.code == "APPROVAL_CHANGED":
+                self._look_again(approval.approval_id)
             return
         state = pb.ApprovalState.Name(decided.state).removeprefix("APPROVAL_STATE_").lower()
         stands = "" if standing is None else f", and {decided.decisions[-1].standing_id} stands"
         screen.said, screen.reason = f"{decided.tool}: {state}{stands}", ""
         with self._lock:
             screen.take(decided)
+
+    def _look_again(self, approval_id: str) -> None:
+        """Show one as it is now: rules that are taken up change no approval, and so nothing tells of it."""
+        try:
+            found = self._client.list_approvals(approval_id)
+        except CommandError:  # it is told of as it closes
+            return
+        with self._lock:
+            for each in found:
+                self._screen.take(each)
 
     def _follow(self) -> None:
         try:

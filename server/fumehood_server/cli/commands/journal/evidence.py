@@ -39,7 +39,7 @@ def evidence(
     from fumehood_evidence.page import render
 
     from fumehood_server.cli import output
-    from fumehood_server.journal.evidence import EventsPrunedError, NoEvidenceError, make_bundle
+    from fumehood_server.journal.evidence import EventsPrunedError, NoEvidenceError, NothingRecordedError, make_bundle
     from fumehood_server.journal.keys import JournalKeyError, load_key
 
     if bool(call_id) == bool(run_id):
@@ -55,6 +55,9 @@ def evidence(
             )
         except EventsPrunedError as error:
             raise CommandError(str(error), code="EVENTS_PRUNED", status=ExitStatus.FAILED) from error
+        except NothingRecordedError as error:
+            todo = "`fumehood journal list` lists calls and their runs. An event is signed a second after it happened."
+            raise CommandError(str(error), todo, code="NO_EVIDENCE", status=ExitStatus.FAILED) from error
         except (NoEvidenceError, JournalKeyError) as error:
             raise CommandError(str(error), code="NO_EVIDENCE", status=ExitStatus.FAILED) from error
     target.write_text(render(bundle), encoding="utf-8")

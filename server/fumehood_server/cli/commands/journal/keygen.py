@@ -21,7 +21,7 @@ def keygen(rotate: bool, config_path: Path | None) -> None:
     """
     from fumehood_server.cli import output
     from fumehood_server.config import find_config, load_config
-    from fumehood_server.journal.keys import JournalKeyError, load_or_make_key, rotate_key
+    from fumehood_server.journal.keys import PUBLIC_NAME, JournalKeyError, load_or_make_key, rotate_key
 
     folder = load_config(find_config(config_path)).server.state_dir
     try:
@@ -36,3 +36,5 @@ def keygen(rotate: bool, config_path: Path | None) -> None:
     except JournalKeyError as error:
         raise CommandError(str(error), code="KEY_UNREADABLE") from error
     output.say(str(signer.verifier))
+    if rotate:
+        output.note(f"Hand {folder / PUBLIC_NAME} to whoever verifies the journal: theirs does not hold this key.")

@@ -40,6 +40,7 @@ def list_runs(
 
     \b
     States: started and dispatched have no outcome yet; unknown may have had effects that nobody knows of.
+    Outcomes: OK, or an error's code, as for --outcome.
     \b
     Examples:
       fumehood journal list --since -1h --outcome TOOL_TIMEOUT --outcome TOOL_RESOURCE_EXHAUSTED
@@ -68,9 +69,9 @@ def list_runs(
             runs = [*islice(runs_of_models(reader, wanted), number)]
             print_runs(runs, as_json=as_json, is_narrow=wanted.is_narrow)
             return
-        rows = [*islice(_calls(reader, wanted), number)]
+        rows = [(row, _outcome(reader, row)) for row in islice(_calls(reader, wanted), number)]
     if as_json:
-        output.print_json({"calls": [_call_json(row) for row in rows]})
+        output.print_json({"calls": [_call_json(*each) for each in rows]})
     else:
         _print_calls(rows, wanted)
 
@@ -105,32 +106,45 @@ def _calls(reader: Reader, wanted: Chosen) -> Iterator[CallRow]:
                 yield row
 
 
-def _call_json(row: CallRow) -> dict[str, Any]:
+def _outcome(reader: Reader, row: CallRow) -> str:
+    """How a call ended: `OK`, or the code of its error. Empty: it has not, or its end isn't there any more."""
+    from fumehood_server.journal.encoding import decode
+    from fumehood_server.journal.query import outcome_of
+
+    if row.end_position is None:
+        return ""
+    return "".join(outcome_of(decode(body)) for body in reader.bodies(row.end_position, row.end_position + 1))
+
+
+def _call_json(row: CallRow, outcome: str) -> dict[str, Any]:
     return {
         "call_id": row.call_id,
         "run_id": row.run_id,
         "session_id": row.session_id,
         "tool": row.tool,
         "state": row.state.name.lower(),
+        "outcome": outcome or None,
         "started_us": row.started_us,
         "position": row.start_position,
     }
 
 
-def _print_calls(rows: Sequence[CallRow], wanted: Chosen) -> None:
+def _print_calls(rows: Sequence[tuple[CallRow, str]], wanted: Chosen) -> None:
     from fumehood_server.cli import output
+    from fumehood_server.journal.query import OK
 
     console = output.console()
     if not rows:
         console.print("No calls are recorded" + (" that fit." if wanted.is_narrow else " yet."))
         return
-    table = output.table("STARTED (UTC)", "TOOL", "STATE", "CALL", "RUN")
-    for row in rows:
+    table = output.table("STARTED (UTC)", "TOOL", "STATE", "OUTCOME", "CALL", "RUN")
+    for row, outcome in rows:
         state = row.state.name.lower()
         table.add_row(
             output.utc(row.started_us),
             output.styled(row.tool, "bold"),
             output.styled(state, STATE_STYLES[state]),
+            output.styled(outcome, "green" if outcome == OK else "red"),
             output.styled(row.call_id),
             output.styled(row.run_id, "dim"),
         )

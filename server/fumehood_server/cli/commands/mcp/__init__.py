@@ -63,6 +63,7 @@ def mcp(
     from fumehood_server.cli.channel import channel_credentials
     from fumehood_server.cli.credentials import credentials
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import note, one_line
     from fumehood_server.mcp.errors import McpMissingError
     from fumehood_server.mcp.stdio import serve_stdio
     from fumehood_server.mcp.tool_choice import ToolChoice
@@ -76,6 +77,8 @@ def mcp(
             token=shown.token,
             credentials=channel_credentials(target, shown),
             choice=ToolChoice.of(patterns, max_level),
+            remedy="start it with `fumehood serve`, or say by --address where it is",
+            say=lambda text: note(one_line(f"fumehood: {text}")),
         )
     except McpMissingError as error:
         raise CommandError(

@@ -86,6 +86,8 @@ def get_prompt(plugin: str, name: str, pairs: tuple[str, ...], as_json: bool, ad
         values = [pb.McpPromptValue(name=key, value=value) for key, value in arguments.items()]
         request = pb.GetPromptRequest(plugin=plugin, name=name, arguments=values)
         response = mcp_reading.read(client, "GetPrompt", request)
+        if response.reading.error.code == mcp_reading.FAILED:
+            mcp_reading.check_prompt_arguments(client, plugin, name, arguments)
     if as_json:
         messages = [mcp_reading.message_json(each) for each in response.messages]
         reading = mcp_reading.reading_json(response.reading)

@@ -21,7 +21,22 @@ def _tool_levels(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [f"{tool}={each}" for each in _LEVELS if equals and each.startswith(start)]
 
 
-@click.command(short_help="Run one MCP server in a sandbox, as a stdio server.")
+class _WrapCommand(click.Command):
+    """A command whose argument is a command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it. An option of the command line's own needs a `--` somewhere before."""
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if "--" in given:
+                raise
+            todo = "An option of the server's: put -- before its command. One of this command: see its --help."
+            raise CommandError(error.format_message(), todo) from error
+
+
+@click.command(cls=_WrapCommand, short_help="Run one MCP server in a sandbox, as a stdio server.")
 @click.option("--read", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Grant it.")
 @click.option(
     "--write",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -141,6 +142,8 @@ class DevSession:
             saves = watch(self._folder, watch_filter=None, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
             # The first iteration adds the inotify watch: saves from here on are seen, also while the plugin is checked.
             pending = next(saves)
+            if sys.stdout.isatty():
+                output.say(output.Part(f"starting {self._folder.name}: first a check, then a sidecar for it", dim=True))
             self._check_and_serve(private, sidecars)
             output.say(output.Part(f"watching {self._folder}; Ctrl-C ends", dim=True))
             for changes in chain((pending,), saves):
