@@ -13,7 +13,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_server.rpc.plugin_service import MAX_RELOADS_OF_CONNECTION
-from fumehood_server.rpc.reading import MAX_WAITING
+from fumehood_server.rpc.reading import MAX_OUTCOME_WAITS
 
 from tests.rpc.support import BOUND_S, call, reason_of, text_of
 from tests.sidecar import Sidecar, running_sidecar
@@ -80,7 +80,7 @@ async def test_requests_that_wait_for_a_call_leave_places_to_others(plugin_folde
             first = modest.StreamTool(pb.StreamToolRequest(call=call("wait", HELD, call_id="held")))
             assert await end_of(first) == "started"
             wanted = pb.GetCallRequest(call_id="held", wait=True)
-            waits = [asyncio.ensure_future(tools.GetCall(wanted)) for _ in range(MAX_WAITING)]
+            waits = [asyncio.ensure_future(tools.GetCall(wanted)) for _ in range(MAX_OUTCOME_WAITS)]
             done, waiting = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             assert (await modest.GetCall(pb.GetCallRequest(call_id="held"))).state == pb.CALL_STATE_RUNNING
             await modest.CancelCall(pb.CancelCallRequest(call_id="held"))
@@ -91,7 +91,7 @@ async def test_requests_that_wait_for_a_call_leave_places_to_others(plugin_folde
                 except grpc.aio.AioRpcError as error:
                     ends[reason_of(error)] += 1
             assert set(ends) == {"CANCELLED_SIGNAL", "TOO_MANY_STREAMS"}
-            assert MAX_WAITING // 2 < ends["CANCELLED_SIGNAL"] < MAX_WAITING
+            assert MAX_OUTCOME_WAITS // 2 < ends["CANCELLED_SIGNAL"] < MAX_OUTCOME_WAITS
             assert (await tools.GetCall(wanted)).state == pb.CALL_STATE_ENDED
 
 
@@ -103,7 +103,7 @@ async def test_requests_that_wait_for_a_call_keep_nobody_from_other_methods(plug
             tools = ToolServiceStub(agents)
             assert await end_of(tools.StreamTool(pb.StreamToolRequest(call=call("wait", HELD, call_id="held"))))
             wanted = pb.GetCallRequest(call_id="held", wait=True)
-            waits = [asyncio.ensure_future(tools.GetCall(wanted)) for _ in range(MAX_WAITING)]
+            waits = [asyncio.ensure_future(tools.GetCall(wanted)) for _ in range(MAX_OUTCOME_WAITS)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await tools.GetCall(wanted)

@@ -26,8 +26,10 @@ MAX_ARRIVING = 256
 """Requests that are read at a time. One that came with its bytes is read within some milliseconds."""
 
 MAX_WAITING = 256
-"""Requests that wait for a write or a check, and as many more that wait for what others have begun: each as many as
-there are calls by default."""
+"""Requests that wait for a write or a check, of up to 2 MiB: as many as there are calls by default."""
+
+MAX_OUTCOME_WAITS = 2_048
+"""Requests that wait for what others have begun. They hold next to nothing."""
 
 _NO_REQUEST = Refusal(RefusalReason.REQUEST_INVALID, "the stream ended without a request")
 
@@ -96,7 +98,7 @@ class RequestReader:
         self._within_s = within_s
         self._turns = Pacer(1)
         self._waiting = WaitingRequests(MAX_WAITING)
-        self.for_outcomes = WaitingRequests(MAX_WAITING)
+        self.for_outcomes = WaitingRequests(MAX_OUTCOME_WAITS)
         """Those that wait as long as a call or a run takes: others are not to wait for such places."""
         self._arriving: dict[asyncio.Task[Any], None] = {}
         """The handlers that read. One that is told to give up is taken out first."""

@@ -27,6 +27,8 @@ _MAX_NAME_BYTES = 256
 _MAX_REASON_BYTES = 4096
 _MAX_RESULT_BYTES = 64 * 1024
 _MICROSECONDS = 1_000_000
+MAX_GET_CALL_BYTES = 4 * 1024
+"""Of a request, which has an id: thousands may wait."""
 MAX_BLOCKS = 1_024
 """As many as a tool may return."""
 MAX_RESOLUTION_ELEMENTS = 12_288

@@ -14,10 +14,14 @@ from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadlin
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.batch import MAX_BATCH_ELEMENTS, Batch
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.parsing import UNCOUNTED_BYTES
 from fumehood_server.rpc.questions import answer_question
 from fumehood_server.rpc.reading import Requests, Service
-from fumehood_server.rpc.recorded_calls import MAX_RESOLUTION_ELEMENTS, get_call, resolve_call
+from fumehood_server.rpc.recorded_calls import (
+    MAX_GET_CALL_BYTES,
+    MAX_RESOLUTION_ELEMENTS,
+    get_call,
+    resolve_call,
+)
 from fumehood_server.rpc.session import MAX_MESSAGE_ELEMENTS, Session, SessionContext
 from fumehood_server.rpc.streaming import stream_call
 from fumehood_server.rpc.tool_filter import MAX_LISTING_ELEMENTS
@@ -51,7 +55,7 @@ class ToolService:
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
             "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_elements=MAX_BATCH_ELEMENTS),
             "Session": reader.duplex(self.session, pb.SessionRequest, max_elements=MAX_MESSAGE_ELEMENTS),
-            "GetCall": reader.unary(self.get_call, pb.GetCallRequest, max_bytes=UNCOUNTED_BYTES),
+            "GetCall": reader.unary(self.get_call, pb.GetCallRequest, max_bytes=MAX_GET_CALL_BYTES),
             "ResolveCall": reader.unary(
                 self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS, waits=True
             ),
