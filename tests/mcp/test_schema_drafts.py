@@ -132,7 +132,7 @@ KEYWORDS = st.sampled_from(
     )
 )
 TEXTS = ("#/items/0", "#/", "#/a/²", "#/allOf/-1", "x", "x#/a", "#x", "#", "http://[", "http://[#/a")
-DIALECTS = (DRAFT_4, DRAFT_6, DRAFT_7, DRAFT_2019)
+DIALECTS = (DRAFT_4, DRAFT_6, DRAFT_7, DRAFT_2019, {"$schema": "https://json-schema.org/draft/2020-12/schema"})
 LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from([*TEXTS, *(each["$schema"] for each in DIALECTS)])
 ANYTHING = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=5)

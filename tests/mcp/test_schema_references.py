@@ -11,6 +11,7 @@ from fumehood_server.model.schema import SchemaError, check_schema, compile_sche
 
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+LATEST = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
 URI = "https://example.com/whole"
 NUMBER = {"type": "number"}
@@ -34,6 +35,11 @@ def to(reference: str) -> dict[str, Any]:
         DRAFT_4 | to(f"{URI}#/definitions/x") | {"id": URI, "definitions": {"x": NUMBER}},
         DRAFT_7 | to(f"{URI}#/definitions/x/items/0") | {"$id": f"{URI}#", "definitions": {"x": PAIR}},
         DRAFT_7 | to("whole#/definitions/x") | {"$id": URI, "definitions": {"x": NUMBER}},
+        LATEST | to(f"{URI}#/$defs/x") | {"$id": URI, "$defs": {"x": NUMBER}},
+        LATEST | to("whole#n") | {"$id": f"{URI}#", "$defs": {"x": {"$anchor": "n"} | NUMBER}},
+        LATEST
+        | {"$id": URI, "allOf": [{"not": {"not": {"$ref": f"{URI}#/$defs/x"}}}]}
+        | {"$defs": {"x": {"properties": {"v": NUMBER}}}},
         DRAFT_7 | to("#/definitions/x%3Cy%3E/%69tems/0") | {"definitions": {"x<y>": PAIR}},
         DRAFT_7 | to("#/definitions/a~1b%7E0/items/0") | {"definitions": {"a/b~": PAIR}},
         DRAFT_7 | to("#/dependencies/a/items/0") | {"dependencies": {"a": PAIR}},
@@ -75,6 +81,18 @@ def test_what_is_not_translated_is_refused_by_name(schema: dict[str, Any], named
     with pytest.raises(SchemaError) as refused:
         taken(schema)
     assert named in f"{refused.value.problem} {refused.value.hint}"
+
+
+def test_all_else_of_a_schema_of_2020_12_stays_as_it_is() -> None:
+    data = {"$ref": f"{URI}#/$defs/x", "dependencies": {"a": ["b"]}}
+    part = {"$id": "other", "not": {"$ref": f"{URI}#/$defs/x"}}
+    older = DRAFT_7 | {"items": [{"$ref": f"{URI}#/$defs/x"}]}
+    rest = {"$id": URI, "const": data, "x-ours": data, "dependencies": {"a": ["b"]}, "anyOf": [part, older, True]}
+    others = {"a": {"$ref": "other#/a"}, "b": {"$ref": "#/$defs/x"}, "c": {"$ref": "http://["}}
+    schema = LATEST | rest | {"properties": others | {"d": {"$ref": URI}}}
+    assert to_2020_12(schema) == LATEST | rest | {"properties": others | {"d": {"$ref": "#"}}}
+    nameless = LATEST | to(URI)
+    assert to_2020_12(nameless) == nameless
 
 
 def test_pointer_into_what_is_not_translated_stays() -> None:

@@ -91,6 +91,70 @@ def test_files_of_the_names_that_hold_such_are_left_out_and_others_are_not(tmp_p
     assert (found["status"], copied(tmp_path)) == ("imported", sorted([*CODE, "mcp.jsonl", "my-mcp.json"])), found
 
 
+BACKUPS = ["mcp.json~", "mcp.json.old", "mcp.json.bak.1", "mcp.json.~2~", "mcp_settings.json.2026-01-02"]
+TABLES = [
+    {"mcpServers": {}},
+    {"servers": {}},
+    {"context_servers": {}},
+    {"mcp": {"servers": {}}},
+    {"projects": {"/srv": {"mcpServers": {}}}},
+]
+
+
+def test_a_hosts_configuration_is_known_by_its_content_and_its_copies_by_their_endings(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    project(code, name="configuration.json")
+    for number, table in enumerate(TABLES):
+        write(code / str(number) / "mcp.json", f"// {TOKEN}\n{json.dumps(table)}")
+    for name in BACKUPS:
+        write(code / name, json.dumps({"mcpServers": {"time": {"env": {"TOKEN": TOKEN}}}}))
+    write(code / "twice" / "mcp.json", '{"a": {"mcpServers": {}}, "a": 1}')
+    write(code / "large" / "mcp.json", " " * 16 * 1024 * 1024 + "{}")
+    write(code / "empty" / "mcp.json", "")
+    found = imported(code / "configuration.json", folder=tmp_path)
+    assert (found["status"], copied(tmp_path)) == ("imported", CODE), found
+
+
+def test_what_only_has_the_name_of_a_hosts_configuration_is_copied(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    file = project(code, name="configuration.json", arguments=(str(code / "mcp_settings.json"),))
+    own = [
+        write(code / "mcp_settings.json", '{"theme": "dark", /* of its own */ "limits": {"notes": 8},}'),
+        write(code / "data" / "mcp.json", "[1, 2]"),
+        write(code / "src" / "mcp.json.ts", "export const servers = {}"),
+        write(code / "node_modules" / "x" / "opencode.json", json.dumps({"mcpServers": {}})),
+    ]
+    found = imported(file, folder=tmp_path)
+    names = [str(each.relative_to(code)) for each in own]
+    assert (found["status"], copied(tmp_path)) == ("imported", sorted([*CODE, *names])), found
+    # The file that is imported stays out, wherever it lies.
+    (code / "node_modules" / "x" / "linked.json").hardlink_to(file)
+    assert imported(file, folder=tmp_path)["status"] == "unchanged"
+
+
+def test_a_package_of_the_project_that_lies_where_imports_are_written_is_copied(tmp_path: Path) -> None:
+    write(tmp_path / "fumehood.toml", "")
+    write(tmp_path / "mcp" / "__init__.py", "")
+    write(tmp_path / "mcp" / "tools.py", "WORDS = 'own package'\n")
+    file = project(tmp_path)
+    write(tmp_path / "server.py", f"import mcp.tools\n{SERVER}")
+    code = sorted([*CODE, "mcp/__init__.py", "mcp/tools.py"])
+    for status in ("imported", "unchanged", "unchanged"):
+        found = imported(file)
+        assert (found["status"], copied(tmp_path)) == (status, code), found
+
+
+def test_what_an_import_wrote_is_left_out_though_no_entry_names_it_any_more(tmp_path: Path) -> None:
+    other = {"command": "python3", "args": [str(write(tmp_path / "more" / "server.py", SERVER))]}
+    file = project(tmp_path, other=other)
+    done = fumehood("mcp", "import", file, "--yes", "--json", "--server", "other", folder=tmp_path)
+    assert done.json["servers"][0]["status"] == "imported", done.stdout
+    for name in ("fumehood.toml", "fumehood.lock"):
+        (tmp_path / name).unlink()
+    found = imported(file)
+    assert (found["status"], copied(tmp_path)) == ("imported", sorted([*CODE, "more/server.py"])), found
+
+
 def test_what_the_sidecar_keeps_and_what_holds_variables_is_left_out_and_the_rest_is_not(tmp_path: Path) -> None:
     write(tmp_path / "data" / "kept")
     write(tmp_path / "operators.token").chmod(0o600)
@@ -109,7 +173,7 @@ def test_what_the_sidecar_keeps_and_what_holds_variables_is_left_out_and_the_res
     ("named", "what"),
     [
         ("mcp.json", "a host's configuration"),
-        ("mcp/own.py", "the folder that imports are written to"),
+        ("mcp/theirs/own.py", "the folder of a plugin"),
         ("own.token", "own.token, which is copied into no plugin"),
     ],
 )
@@ -117,8 +181,9 @@ def test_a_command_line_that_names_such_a_file_is_refused_by_name(
     tmp_path: Path, mode: str, named: str, what: str
 ) -> None:
     write(tmp_path / "own.token").chmod(0o600)
-    write(tmp_path / "mcp" / "own.py")
-    write(tmp_path / "fumehood.toml", '[secrets.own]\nfile = "own.token"\n')
+    write(tmp_path / "mcp" / "theirs" / "own.py")
+    write(tmp_path / "mcp" / "theirs" / "plugin.toml", '[plugin]\nname = "theirs"\nversion = "1.0.0"\n')
+    write(tmp_path / "fumehood.toml", '[[plugin]]\npath = "mcp/theirs"\n[secrets.own]\nfile = "own.token"\n')
     found = imported(project(tmp_path, arguments=(str(tmp_path / named),)), mode=mode)
     assert (found["status"], found["problem"]["code"]) == ("refused", "program"), found
     assert what in found["problem"]["message"]

@@ -72,6 +72,13 @@ def test_somebody_at_a_terminal_is_asked(declined: Path, answer: str, status: in
     assert ("put the value of NOTES_TOKEN into" in text) == (status == 1), text
 
 
+def test_for_a_value_that_is_not_known_nothing_but_the_value_is_asked(declined: Path) -> None:
+    write_servers(declined, {"notes": {"NOTES_TOKEN": "${input:token}"}}, **LATER)
+    typed = (("take these changes?", "y"), ("Value of NOTES_TOKEN", VALUE))
+    status, text = on_terminal("mcp", "import", "mcp.json", "--from", "vscode", folder=declined, typed=typed)
+    assert (status, file_of(declined).read_text(), "may it have the secret" in text) == (0, VALUE, False), text
+
+
 def test_without_a_value_it_is_unfinished_each_time_until_there_is_one(declined: Path) -> None:
     write_servers(declined, {"notes": {"NOTES_TOKEN": "${input:token}"}}, **LATER)
     for _ in range(2):

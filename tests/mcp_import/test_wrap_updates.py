@@ -61,6 +61,19 @@ async def test_a_client_keeps_the_server_that_it_has_started(tmp_path: Path, sta
         assert await answer(session) == "new"
 
 
+async def test_what_is_left_out_of_the_copy_is_said_when_it_is_installed(tmp_path: Path, state: dict[str, str]) -> None:
+    script = write_script(tmp_path)
+    (script.parent / "mcp.json").write_text('{"mcpServers": {}}')
+    (script.parent / "data.json").write_text("{}")
+    said = "left out of the copy of its code: mcp.json ("
+    for options, count in (((), 1), ((), 0), (("--update",), 1)):
+        status, text = await started(state, script, *options)
+        assert (status, text.count(said)) == (0, count), text
+    (script.parent / "mcp.json").unlink()
+    status, text = await started(state, script, "--update")
+    assert (status, "left out" in text) == (0, False), text
+
+
 async def test_update_that_fails_leaves_what_was_installed(tmp_path: Path, state: dict[str, str]) -> None:
     script = write_script(tmp_path)
     assert (await started(state, script))[0] == 0

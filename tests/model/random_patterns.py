@@ -11,6 +11,9 @@ _LITERALS = ("a", "k", "é", "一", "\U00010000", r"\.", r"\x61", r"\u{1F600}", 
 _LITERALS += (r"\S", r"\W", r"\D", r"\cA", *(rf"\p{{{each}}}" for each in _CLASSES), r"\P{L}", r"\P{Nd}")
 _ITEMS = ("a", "a-z", "0-9", "é", "à-ÿ", r"\x61", r"\d", r"\w", r"\s", r"\S", r"\W", r"\D", "[:alpha:]", "[:^digit:]")
 _ITEMS += ("[a]", "[^a]", r"[^\p{L}]", r"[\p{L}&&\p{M}]", r"&&\p{L}", "--a", "~~[a-f]", "Ā-ɏ", r"\P{M}", r"\p{S}")
+_ITEMS += ("[", "[", r"\cA", r"\]", "&&")
+_CLASS_BEGINS = ("[x", "[^x", "[x", "[^x", "[]", "[^]")
+_AFTER_CLASS = ("", "", "", r"(a{20}){3}", r"(\pL{2}){2}")
 _GROUPS = ("(", "(?:", "(?i:", "(?<name>")
 _REPETITIONS = ("", "", "", "?", "*", "+", "{2}", "{0,3}", "{1,20}", "{3}{2}", "{50}", "??")
 _STARTS = ("", "", "^", "(?i)", "(?m)^")
@@ -33,7 +36,7 @@ def _atom(seed: random.Random, depth: int) -> str:
     kind = seed.random()
     if kind < 0.3:
         inside = "".join(seed.choice(_ITEMS) * seed.choice((1, 1, 5, 50)) for _ in range(seed.choice((1, 2, 8))))
-        return f"[{seed.choice(('', '^'))}x{inside}]"
+        return f"{seed.choice(_CLASS_BEGINS)}{inside}]{seed.choice(_AFTER_CLASS)}"
     if kind < 0.7 or not depth:
         return seed.choice(_LITERALS)
     branches = (

@@ -71,6 +71,10 @@ HOSTILE = {
         },
         "$ref": "#/$defs/e",
     },
+    "a part with $id, and a pointer from it": {
+        "$defs": {"e": {"$id": "urn:x", "allOf": [{"$ref": "#/$defs/d0"}]}, **doubling("allOf")},
+        "$ref": "#/$defs/e",
+    },
     "the same anchor twice": {
         "$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "$ref": "#/$defs/d0"}, **doubling("allOf")},
         "$ref": "#x",
@@ -91,6 +95,14 @@ HOSTILE = {
 HARMLESS = {
     "dependencies": {"dependencies": {"k": {"required": ["l"]}, "l": ["k"]}},
     "a part with $id, and no reference": {"properties": {"a": {"$id": "urn:x", "type": "integer"}}},
+    "a part with $id beside references": {
+        "$defs": {"n": {"type": "string"}},
+        "properties": {"b": {"$id": "/properties/b", "items": {}}, "a": {"$ref": "#/$defs/n"}},
+    },
+    "a part with $id that a reference leads to": {
+        "$defs": {"n": {"$id": "n", "properties": {"c": {"type": "string"}}}},
+        "properties": {"a": {"$ref": "#/$defs/n"}},
+    },
     "a part with $schema, and no reference": {"properties": {"a": {"$schema": DRAFT_7, "type": "integer"}}},
     "a part of the same dialect": {
         "properties": {"a": {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/n"}},
@@ -136,6 +148,48 @@ def test_a_reference_that_cannot_be_told_is_named() -> None:
         visits({"properties": {"a": {"$ref": "urn:x#n"}}})
     with pytest.raises(SchemaCostError, match=r"has \$id in a part of it \(/properties/a\)"):
         visits({"properties": {"a": {"$id": "urn:x", "$ref": "#"}}})
+
+
+@pytest.mark.parametrize(
+    ("part", "reference"),
+    [
+        ({"$ref": "#/$defs/n"}, "#/$defs/n"),
+        ({"properties": {"c": {"$anchor": "c"}}}, "#/$defs/n"),
+        ({"properties": {"c": {"type": "string"}}}, "#/properties/a/properties/c"),
+        ({"properties": {"c": True}}, "#/properties/a/properties/c"),
+        ({"$defs": {"n": {"type": "string"}}}, "#/$defs/n"),
+        ({"$defs": {"n": True}}, "#/$defs/n"),
+        ({"properties": {"c": {"$id": "urn:y"}}}, "#/$defs/n"),
+        ({"$schema": DRAFT_7}, "#/$defs/n"),
+        ({}, "#"),
+    ],
+)
+def test_a_part_that_may_change_what_a_reference_leads_to_is_refused(part: dict[str, Any], reference: str) -> None:
+    properties = {"a": {"$id": "urn:x", **part}, "b": {"$ref": reference}}
+    with pytest.raises(SchemaCostError, match=r"has \$id in a part of it \(/properties/a\)"):
+        visits({"properties": properties, "$defs": {"n": {}}})
+
+
+@pytest.mark.parametrize("uri", ["https://a.example/x", "", "#", "x", "X#", "b/../%78", "./", "?"])
+def test_a_part_that_may_be_called_as_the_whole_is_refused_wherever_it_stands(uri: str) -> None:
+    schema = {"$id": "https://a.example/x", "properties": {"a": {"$ref": "#"}}, "$defs": {"n": {"$id": uri}}}
+    with pytest.raises(SchemaCostError, match=r"has \$id in a part of it \(/\$defs/n\)"):
+        visits(schema)
+    visits({**schema, "$defs": {"n": {"$id": "y"}}})
+    visits({"properties": {"id": {}, "a": {"$ref": "#"}}, "id": "x"})
+
+
+def test_a_part_that_changes_no_reference_is_looked_at_where_one_leads_to_it() -> None:
+    schema = {"$defs": {"n": {"$id": "n", "type": "string"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
+    assert visits(schema) == visits({**schema, "$defs": {"n": {"type": "string"}}})
+    assert compile_schema(schema).is_valid({"a": "x"})
+    assert not compile_schema(schema).is_valid({"a": 1})
+
+
+def test_fractions_are_counted_however_short_a_schema_is() -> None:
+    schema = json.dumps({"type": "object", "anyOf": [{"multipleOf": 0.1}] * 505}, separators=(",", ":"))
+    with pytest.raises(SchemaError, match="fractions as multipleOf"):
+        check_schema(schema, arguments=True)
 
 
 def test_dependencies_look_at_the_same_value() -> None:

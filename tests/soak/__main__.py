@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -26,6 +27,7 @@ def main() -> int:
         "--busy", action="store_true", help="tell what is late, and do not fail by it: for a machine with other work"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what it has started ends with it
     with tempfile.TemporaryDirectory(prefix="soak-log-") as folder:
         report = soak(options.seconds, only=options.only, nice=options.nice, folder=Path(folder), say=_say)
     if options.json is not None:

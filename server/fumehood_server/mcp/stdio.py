@@ -54,12 +54,15 @@ def serve_stdio(
 
     async def serve() -> None:
         caller = McpCaller(token)
-        async with SidecarLink(target, credentials=credentials, remedy=remedy) as link, asyncio.TaskGroup() as beside:
-            looking = beside.create_task(_say_if_away(link, caller, say))
-            door = McpDoor(link, choice, lambda _context: caller, approving=approving or APPROVING)
-            async with door.running(), stdio_streams() as (reads, writes):
-                await door.server.run(reads, writes, door.server.create_initialization_options())
-            looking.cancel()
+        async with SidecarLink(target, credentials=credentials, remedy=remedy) as link:
+            looking = asyncio.create_task(_say_if_away(link, caller, say))
+            try:
+                door = McpDoor(link, choice, lambda _context: caller, approving=approving or APPROVING)
+                async with door.running(), stdio_streams() as (reads, writes):
+                    await door.server.run(reads, writes, door.server.create_initialization_options())
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)  # nothing of it ends the server
 
     async def serve_until_signalled() -> int:
         serving = asyncio.ensure_future(serve())

@@ -1,10 +1,16 @@
-"""Cost of the character classes of a regular expression, in the states of `pattern_cost`."""
+"""Cost of the character classes of a regular expression, in the states of `pattern_cost`.
+
+The engine's bindings read them as JavaScript does: the first `]` ends one, and `[`, `&&` and `[:alpha:]` are literals
+in it. For the engine, which is given what they make of it, they are not. What costs more counts where the two differ.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+MANY = 1 << 30
+"""States of what can't be told."""
 WIDE = 8
 """A class beyond ASCII, such as every negated one, is several ranges of bytes."""
 PERL_STATES = {"d": 1, "w": 1, "s": WIDE, "D": WIDE, "W": WIDE, "S": 12}
@@ -40,7 +46,7 @@ _READING_OPERATOR = 20
 _READING_SPACES = 30
 _READING_PROPERTY = 50
 _READING_COMBINED_PROPERTY = 400
-"""In a class within a class, beside an operator, or without regard to case."""
+"""Beside a bracket or an operator, or without regard to case."""
 _RANGES_READ_TOGETHER = 64
 """Each item of a class is united with all ranges before it."""
 
@@ -49,12 +55,12 @@ _CLASS_TOKEN = re.compile(
     r"""
     (?P<property> \\[pP] (?: \{ [^{}]{0,64} \} | . )? )
     | (?P<perl> \\ [dDwWsS] )
+    | (?P<control> \\c [A-Za-z] )
     | (?P<long> - [\u0080-\uffff] )
     | (?P<endless> [\U00010000-\U0010ffff] | \\U | \\[xu]\{ )
     | (?P<range> [^\x00-\x7f] | \\ [xu] )
     | \\ .
-    | (?P<posix> \[ : \^? [a-z]{1,8} : \] )
-    | (?P<open> \[ \^? \]? )
+    | (?P<bracket> \[ )
     | (?P<close> \] )
     | (?P<operator> && | -- | ~~ )
     | .
@@ -63,7 +69,8 @@ _CLASS_TOKEN = re.compile(
 )
 
 
-_ITEMS = frozenset({"property", "perl", "posix", "open", "operator"})
+_CLASS_BEGIN = re.compile(r"\[\^?\]?")
+_ITEMS = frozenset({"property", "perl", "bracket", "operator"})
 _RANGES = frozenset({"range", "long", "endless"})
 
 
@@ -90,9 +97,10 @@ class CharacterClass:
     is_folded: bool
     """Whether case doesn't matter."""
     is_combined: bool
-    """Whether classes stand within it, or operators."""
+    """Whether classes may stand within it, operators, or control characters."""
     states: int
-    depth: int = 0
+    begins_with_end: bool
+    """Whether `]` is its first character: for the bindings it ends there, and `[` isn't a literal any more."""
     items: int = 0
     properties: int = 0
     reading: int = 0
@@ -105,13 +113,12 @@ class CharacterClass:
         """Count what is read next, of the kind that it has in `_CLASS_TOKEN`."""
         self.items += kind in _ITEMS
         self.properties += kind == "property"
-        self.is_combined = self.is_combined or kind in {"posix", "operator"} or (kind == "open" and self.depth > 0)
+        self.is_combined = self.is_combined or kind in {"bracket", "operator", "control"}
         self.states += self._states(kind, token)
         self.reading += _READING_OPERATOR if kind == "operator" else 0
         self.reading += self._reading_without_case(kind, token) if self.is_folded else 0
-        self.depth += kind == "open"
+        self.escapes += kind in {"perl", "control"}
         if kind == "perl":
-            self.escapes += 1
             self.more_chars += PERL_CHARS[token[1]]
             self.reading += _READING_SPACES if token[1] in "sS" else 0
 
@@ -122,11 +129,10 @@ class CharacterClass:
             return PERL_STATES[token[1]] if token[1] not in "dw" else 0
         if kind in _RANGES:
             return (FOLDED if kind == "range" else _FOLDED_RANGE) if self.is_folded else 1
-        return WIDE if kind in {"open", "posix"} and "^" in token else 0
+        return MANY if kind == "bracket" and self.begins_with_end else 0
 
     def _reading_without_case(self, kind: str, token: str) -> int:
-        is_inside = kind != "open" or self.depth > 0
-        if kind == "endless" or (kind in _ITEMS and is_inside and _is_wide(kind, token)):
+        if kind == "endless" or (kind in {"property", "perl"} and _is_wide(kind, token)):
             return FOLDED_ALL
         return _FOLDED_LONG_RANGE if kind == "long" else 0
 
@@ -134,23 +140,25 @@ class CharacterClass:
         """`PatternCost.reading` of a class of so many characters."""
         of_each = _READING_ITEM + self.states // _RANGES_READ_TOGETHER
         of_property = _READING_COMBINED_PROPERTY if self.is_combined else _READING_PROPERTY
-        return self.reading + chars + (self.items - 1) * of_each + self.properties * of_property
+        return self.reading + chars + self.items * of_each + self.properties * of_property
 
 
 def read_class(pattern: str, begin: int, folded: int) -> tuple[CharacterClass, int]:
     """The class whose bracket stands before `begin`, and where it ends."""
-    found, at = CharacterClass(is_folded=folded > 1, is_combined=folded > 1, states=folded), begin - 1
-    while at < len(pattern):
-        token = _CLASS_TOKEN.match(pattern, at)
-        if token is None:
-            break
+    opening = _CLASS_BEGIN.match(pattern, begin - 1)
+    text = opening[0] if opening else ""
+    found = CharacterClass(
+        is_folded=folded > 1,
+        is_combined=folded > 1 or text.endswith("]"),
+        states=folded + (WIDE if "^" in text else 0),
+        begins_with_end=text.endswith("]"),
+    )
+    at = begin - 1 + len(text)
+    while token := _CLASS_TOKEN.match(pattern, at):
         at = token.end()
-        if token.lastgroup != "close":
-            found.add(token.lastgroup or "", token[0])
-            continue
-        found.depth -= 1
-        if not found.depth:
+        if token.lastgroup == "close":
             break
+        found.add(token.lastgroup or "", token[0])
     return found, at
 
 
@@ -158,4 +166,4 @@ def _is_wide(kind: str, item: str) -> bool:
     """Whether an item of a class may be nearly all of Unicode."""
     if kind == "property":
         return item[1] == "P" or not is_known_property(item)
-    return item[1:] in {"D", "W", "S"} if kind == "perl" else "^" in item
+    return item[1] in "DWS"

@@ -17,6 +17,7 @@ from typing import Any
 from fumehood_server.model.pattern_classes import (
     FOLDED,
     FOLDED_ALL,
+    MANY,
     PERL_CHARS,
     PERL_STATES,
     WIDE,
@@ -25,7 +26,6 @@ from fumehood_server.model.pattern_classes import (
     read_class,
 )
 
-_MANY = 1 << 30
 _MOST_DIGITS = 9
 _BUILDING = 100
 """What the smallest automata take to build, in states."""
@@ -131,7 +131,7 @@ def pattern_states(pattern: str) -> int:
 def pattern_cost(pattern: str) -> PatternCost:
     """What a pattern costs, whether it can be built or not. Raises nothing."""
     if len(pattern) > _READ_AT_ONCE or _EXTENDED_MODE.search(pattern):
-        return PatternCost(_MANY, _MANY)
+        return PatternCost(MANY, MANY)
     folded = FOLDED if _CASELESS.search(pattern) else 1
     from_start = pattern.startswith("^") and not _MANY_LINES.search(pattern)
     counted = _READING_COUNTED_FROM_START if from_start else _READING_COUNTED
@@ -141,12 +141,12 @@ def pattern_cost(pattern: str) -> PatternCost:
     while at < len(pattern):
         found = _TOKEN.match(pattern, at)
         if found is None:
-            return PatternCost(_MANY, _MANY)
+            return PatternCost(MANY, MANY)
         kind, token = found.lastgroup or "", found[0]
         at = found.end()
         reading += len(token) - 1 + _READING.get(kind, 0)
         if kind == "counted":
-            last = min(last * max(_times(found["most"] or found["least"]), 1), _MANY)
+            last = min(last * max(_times(found["most"] or found["least"]), 1), MANY)
             reading += counted
         elif kind == "repeated":  # what is counted after it is all that it repeats
             last += 1
@@ -170,13 +170,13 @@ def pattern_cost(pattern: str) -> PatternCost:
                 reading += FOLDED_ALL if folded > 1 and kind == "property" and not is_known_property(token) else 0
                 escapes += kind in {"perl", "control"}
                 chars += PERL_CHARS[token[1]] if kind == "perl" else 0
-    states = max(min(sum(open_groups) + done + last, _MANY), 1)
-    return PatternCost(states, min(reading + escapes * chars // _ESCAPES_READ_TOGETHER, _MANY))
+    states = max(min(sum(open_groups) + done + last, MANY), 1)
+    return PatternCost(states, min(reading + escapes * chars // _ESCAPES_READ_TOGETHER, MANY))
 
 
 def _times(digits: str) -> int:
     digits = digits.lstrip("0")
-    return int(digits or 0) if len(digits) <= _MOST_DIGITS else _MANY
+    return int(digits or 0) if len(digits) <= _MOST_DIGITS else MANY
 
 
 def _literal_states(kind: str, text: str, folded: int) -> int:

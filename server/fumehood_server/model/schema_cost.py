@@ -97,8 +97,8 @@ def visits(schema: Mapping[str, Any], *, steps: int = MANY_STEPS) -> tuple[int, 
 
 
 def may_be_costly(canonical: str) -> bool:
-    """Whether a schema's visits are to be counted. Else each subschema visits a value once, and has some characters."""
-    return any(each in canonical for each in ('"$ref"', 'Ref"', '"unevaluated'))
+    """Whether a schema is to be counted. Else each subschema visits a value once, and has some characters."""
+    return any(each in canonical for each in ('"$ref"', 'Ref"', '"unevaluated', '"multipleOf"'))
 
 
 class _Counting:

@@ -83,6 +83,8 @@ _BY_NAME = frozenset(
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
+_MEANS_MORE = (*_REFERENCES, *_ANCHORS, "$recursiveAnchor", "$schema", "id")
+"""Keywords with which a part that has an `$id` may change what a reference leads to."""
 _LEAF = 1
 _MAX_SHOWN = 128
 
@@ -90,14 +92,17 @@ _MAX_SHOWN = 128
 class Node:
     """A subschema. What it leads to is named by index."""
 
-    __slots__ = ("below", "one_of", "part", "place", "same", "schema")
+    __slots__ = ("around", "below", "one_of", "part", "place", "same", "schema")
 
-    def __init__(self, schema: Mapping[str, Any], place: str, part: str) -> None:
-        """`place` is its JSON pointer. `part`: see there."""
+    def __init__(self, schema: Mapping[str, Any], place: str, around: Node | None = None) -> None:
+        """`place` is its JSON pointer. `around`: the subschema that it stands in, if that is a part or of one."""
         self.schema = schema
         self.place = place
-        self.part = part or _part(schema, place)
+        own = _part(schema, place)
+        self.part: str = around.part if around else own
         """Of what it is a part for which `#` has a meaning of its own: the keyword and its place. Empty: of none."""
+        self.around: str | None = around.around if around else place if own else None
+        """The place of that part. None: it is of none."""
         self.same: list[int] = []
         """By its references as well. May hold `UNKNOWN`."""
         self.below: list[int] = []
@@ -115,8 +120,10 @@ def subschemas(schema: Mapping[str, Any]) -> list[Node]:
     Raises:
         SchemaCostError: there are too many, or a reference leads to what can't be told, or nowhere.
     """
-    nodes = [Node(schema, "", ""), Node({}, "/", "")]
+    nodes = [Node(schema, ""), Node({}, "/")]
     places = {"": 0}
+    within: dict[str, str] = {}
+    """The part of each place within one."""
     count = 1
     for node in nodes:  # which grows meanwhile
         for keyword, place, each in _held(node):
@@ -126,8 +133,10 @@ def subschemas(schema: Mapping[str, Any]) -> list[Node]:
             index = _LEAF
             if isinstance(each, dict):
                 index = len(nodes)
-                nodes.append(Node(each, place, node.part))
+                nodes.append(Node(each, place, node if node.part else None))
             places[place] = index
+            if node.around is not None:
+                within[place] = node.around
             match _KEYWORDS[keyword]:
                 case _Looks.SAME:
                     node.same.append(index)
@@ -137,7 +146,7 @@ def subschemas(schema: Mapping[str, Any]) -> list[Node]:
                     node.one_of.append(index)
     if any(keyword in node.schema for node in nodes for keyword in _REFERENCES):
         _refer(nodes, places)
-        _refuse_uncertain(nodes)
+        _refuse_uncertain(nodes, _uncertain(nodes, within))
     return nodes
 
 
@@ -181,8 +190,32 @@ def _target(reference: object, places: Mapping[str, int], anchors: Mapping[str, 
     return anchors.get(reference, UNKNOWN)
 
 
-def _refuse_uncertain(nodes: Sequence[Node]) -> None:
-    """By what is reached: the engine doesn't look at anything else."""
+def _uncertain(nodes: Sequence[Node], within: Mapping[str, str]) -> set[str]:
+    """Places of the parts that may change what a reference leads to.
+
+    An `$id` alone changes none where neither a reference nor an anchor stands in the part, and no pointer leads into
+    it, from the whole or, as if that were meant, from the part itself.
+    """
+    pointers = _pointers(nodes)
+    found = {within[each] for each in pointers & within.keys()}
+    found |= {part for place, part in within.items() if place[len(part) :] in pointers}
+    for node in nodes:
+        if node.around is None:
+            continue
+        is_nested = "$id" in node.schema and node.place != node.around
+        if is_nested or "" in pointers or any(each in node.schema for each in _MEANS_MORE):
+            found.add(node.around)
+    return found
+
+
+def _pointers(nodes: Sequence[Node]) -> set[str]:
+    """What references say that are JSON pointers."""
+    texts = [node.schema.get(each) for node in nodes for each in _REFERENCES]
+    return {unquote(each[1:]) for each in texts if isinstance(each, str) and (each == "#" or each.startswith("#/"))}
+
+
+def _refuse_uncertain(nodes: Sequence[Node], parts: set[str]) -> None:
+    """By what is reached: the engine looks at nothing else but at what is called as the whole is."""
     seen = {0}
     pending = [0]
     part = ""
@@ -190,15 +223,34 @@ def _refuse_uncertain(nodes: Sequence[Node]) -> None:
         node = nodes[pending.pop()]
         if UNKNOWN in node.same:
             raise _unknown(node.schema)
-        part = part or node.part
+        part = part or (node.part if node.around in parts else "")
         new = {*node.same, *node.below, *node.one_of} - seen
         seen |= new
         pending += new
+    part = part or next((node.part for node in nodes if _may_be_called(node, nodes[0].schema.get("$id"))), "")
     if part:
         raise SchemaCostError(
             f"has {part}, so that what its references lead to can't be told",
             "remove it there: then #/$defs/… and anchors mean the whole schema",
         )
+
+
+def _may_be_called(node: Node, whole: object) -> bool:
+    """Whether the URI of a part may be that of the whole, reached or not: then `#` may mean the part.
+
+    Told by what stands last in their paths, since URIs can be written in many ways.
+    """
+    named = [node.schema[each] for each in ("$id", "id") if isinstance(node.schema.get(each), str)]
+    if not node.part or not node.place or not named:
+        return False
+    own = _last_segment(whole) if isinstance(whole, str) else None
+    return own == "" or any(_last_segment(each) in {"", own} for each in named)
+
+
+def _last_segment(uri: str) -> str:
+    """Of its path. Empty: it has none, or it doesn't tell URIs apart."""
+    found = unquote(uri.partition("#")[0]).casefold().rpartition("/")[2]
+    return "" if found in {".", ".."} or "?" in found else found
 
 
 def _unknown(schema: Mapping[str, Any]) -> SchemaCostError:

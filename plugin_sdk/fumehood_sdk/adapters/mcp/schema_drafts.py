@@ -3,7 +3,7 @@
 What those drafts write otherwise: tuples, bounds that are excluded and `id` (draft 4), what one property requires of
 others, names of schemas, recursion (2019-09). What a draft doesn't look at is left out: keywords that came later, and
 up to draft 7 what stands beside a `$ref`. See the release notes of each (json-schema.org). All else stays as it is,
-also what is wrong.
+also what is wrong. Whatever the draft, references by the schema's own URI become pointers, which the sidecar takes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.schema_keywords import LISTED, NAMED, SINGLE, Draft, Json, looks_at
-from fumehood_sdk.adapters.mcp.schema_references import TUPLE, Scope, whole
+from fumehood_sdk.adapters.mcp.schema_keywords import LISTED, NAMED, SINGLE, Draft, Json, is_latest, looks_at
+from fumehood_sdk.adapters.mcp.schema_references import TUPLE, Scope, whole, with_own_references
 
 MAX_DEPTH = 64
 """Of schemas in each other. The sidecar takes none that is nested deeper."""
@@ -24,10 +24,13 @@ _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 def to_2020_12(schema: object) -> object:
     """The schema as one of 2020-12, without the names of older dialects. One that names another stays as it is.
 
-    In one that names none, what only older drafts have means what it meant there.
+    So does one that names 2020-12, but for references by its own URI. In one that names none, what only older drafts
+    have means what it meant there.
     """
     if not isinstance(schema, dict):
         return schema
+    if is_latest(schema):
+        return with_own_references(schema, MAX_DEPTH)
     made: Json = _translated(schema, whole(schema, Draft.UNSAID), MAX_DEPTH)
     # Beside a `$ref` older drafts don't look at it, and the sidecar asks for it: arguments and results are objects.
     return {**made, "type": "object"} if schema.get("type") == "object" else made

@@ -33,6 +33,7 @@ class Draft(IntEnum):
 
 
 _DIALECT = re.compile(r"https?://json-schema\.org/(?:draft-0([4-7])/schema#?|draft/2019-09/.*)")
+_LATEST = re.compile(r"https?://json-schema\.org/draft/2020-12/schema#?")
 _NUMBERED = {"4": Draft.DRAFT_4, "5": Draft.DRAFT_4, "6": Draft.DRAFT_6, "7": Draft.DRAFT_7}
 """The draft that is called 5 says again what 4 says."""
 
@@ -62,6 +63,12 @@ def draft_of(schema: Json, inherited: Draft) -> Draft | None:
         return inherited
     found = _DIALECT.fullmatch(dialect) if isinstance(dialect, str) else None
     return found and _NUMBERED.get(found[1], Draft.DRAFT_2019_09)
+
+
+def is_latest(schema: Json) -> bool:
+    """Whether a schema names 2020-12."""
+    dialect = schema.get("$schema")
+    return isinstance(dialect, str) and bool(_LATEST.fullmatch(dialect))
 
 
 def looks_at(draft: Draft, schema: Json, keyword: str) -> bool:

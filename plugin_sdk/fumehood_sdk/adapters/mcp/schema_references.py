@@ -77,6 +77,33 @@ def whole(schema: Json, draft: Draft) -> Scope:
     return Scope(draft, schema, draft, "", is_one_resource=not _names_a_resource(schema))
 
 
+def with_own_references(schema: Json, depth: int) -> Json:
+    """A schema of 2020-12 in which references by its own URI lead to `#`. All else stays, as do parts with a URI."""
+    base = id_of(Draft.UNSAID, schema).partition("#")[0]
+    return _within_own(schema, base, depth) if base else schema
+
+
+def _within_own(schema: Json, base: str, depth: int) -> Json:
+    return {key: _own_value(key, value, base, depth - 1) for key, value in schema.items()}
+
+
+def _own_value(key: str, value: Any, base: str, depth: int) -> Any:  # noqa: ANN401 - any JSON value
+    if key == "$ref" and isinstance(value, str):
+        uri, _, fragment = value.partition("#")
+        return f"#{fragment}" if uri and _joined(base, uri) == base else value
+    if key in NAMED and isinstance(value, dict):
+        return {name: _own_part(each, base, depth) for name, each in value.items()}
+    if key in LISTED and isinstance(value, list):
+        return [_own_part(each, base, depth) for each in value]
+    return _own_part(value, base, depth) if key in SINGLE else value
+
+
+def _own_part(schema: Any, base: str, depth: int) -> Any:  # noqa: ANN401 - any JSON value
+    if not isinstance(schema, dict) or depth == 0 or "$id" in schema or "$schema" in schema:
+        return schema
+    return _within_own(schema, base, depth)
+
+
 def _names_a_resource(schema: Json) -> bool:
     """Whether anything in it has an `$id`, be it data."""
     pending = [*schema.values()]

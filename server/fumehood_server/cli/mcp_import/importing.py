@@ -18,17 +18,14 @@ from fumehood_server.cli.mcp_import.left_out import left_out_of
 from fumehood_server.cli.mcp_import.new_server import import_new
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, now_of, planned_now
 from fumehood_server.cli.mcp_import.overlaps import check_overlaps
-from fumehood_server.cli.mcp_import.own_code import CODE_NAME, left_out_in
+from fumehood_server.cli.mcp_import.own_code import CODE_NAME, say_left_out
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
-from fumehood_server.cli.mcp_import.plugin_folder import FolderState, holds_secret
+from fumehood_server.cli.mcp_import.plugin_folder import FolderState, holds_secret, imported_in
 from fumehood_server.cli.mcp_import.server_import import ServerImport
 from fumehood_server.cli.mcp_import.updating import keep_unchanged, update
 from fumehood_server.config import SidecarConfig
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins.manifest import MANIFEST_NAME
-
-_MAX_NAMED = 8
-"""Of the paths that are left out of a copy."""
 
 
 def import_server(plan: ServerPlan, run: Import) -> Outcome:
@@ -63,15 +60,12 @@ def _with_left_out(plan: ServerPlan, config: SidecarConfig, folder: Path, into: 
     """With what is not copied of its code, which is told."""
     if plan.code is None:
         return plan
-    left_out = left_out_of(plan.code, plan.left_out, config, folder, into)
+    left_out = left_out_of(plan.code, plan.left_out, config, folder, imported_in(into))
     for each in plan.command.arguments:
         if each.startswith(f"{CODE_NAME}/"):
             left_out.refuse(plan.code / Path(each).relative_to(CODE_NAME), plan.code)
-    names = left_out_in(plan.code, left_out)
-    if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        what = "configurations, what the sidecar keeps to itself, and plugins"
-        outcome.notes.append(f"left out of the copy of its code: {', '.join(names[:_MAX_NAMED])}{more} ({what})")
+    said = say_left_out(plan.code, left_out)
+    outcome.notes += [said] if said else []
     return replace(plan, left_out=left_out)
 
 

@@ -38,6 +38,18 @@ def read_json_document(path: Path) -> JsonDocument:
     Raises:
         CommandError: it can't be read, is too large, or holds something else.
     """
+    value, twice = read_json_value(path)
+    if not isinstance(value, dict):
+        raise _invalid(f"{path}: holds no JSON object")
+    return JsonDocument(value, twice)
+
+
+def read_json_value(path: Path) -> tuple[Any, tuple[str, ...]]:
+    """Read JSON of any kind from a file, and the keys that its objects give twice.
+
+    Raises:
+        CommandError: it can't be read, or is too large.
+    """
     text = _read_text(path)
     plain = _TRAILING_COMMAS.sub(_without_comma, _COMMENTS.sub(_without_comment, text))
     twice: list[str] = []
@@ -53,16 +65,14 @@ def read_json_document(path: Path) -> JsonDocument:
         return made
 
     try:
-        value = json.loads(plain, object_pairs_hook=make_object)
+        value: Any = json.loads(plain, object_pairs_hook=make_object)
     except json.JSONDecodeError as error:
         raise _invalid(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
     except RecursionError as error:
         raise _invalid(f"{path}: nests too deeply") from error
     except ValueError as error:  # an integer of thousands of digits
         raise _invalid(f"{path}: holds a number that can't be read") from error
-    if not isinstance(value, dict):
-        raise _invalid(f"{path}: holds no JSON object")
-    return JsonDocument(value, tuple(twice))
+    return value, tuple(twice)
 
 
 def _read_text(path: Path) -> str:

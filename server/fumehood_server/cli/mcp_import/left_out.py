@@ -7,28 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fumehood_server.cli.mcp_import.known_names import reason_by_name
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.config import SidecarConfig
-from fumehood_server.config.config import CONFIG_NAME, LOCK_NAME
 
-_HOST_CONFIGURATION = "a host's configuration, which may hold other servers' secrets"
-_NAMES = {
-    **dict.fromkeys(("mcp.json", "mcp_config.json", "mcp-config.json", "mcp_settings.json"), _HOST_CONFIGURATION),
-    **dict.fromkeys(("mcp_servers.json", "mcp-servers.json", "mcpservers.json"), _HOST_CONFIGURATION),
-    **dict.fromkeys(("claude_desktop_config.json", "cline_mcp_settings.json"), _HOST_CONFIGURATION),
-    **dict.fromkeys((".mcp.json", ".claude.json", "opencode.json", "librechat.yaml"), _HOST_CONFIGURATION),
-    CONFIG_NAME: "a sidecar's configuration",
-    LOCK_NAME: "a sidecar's lock",
-    ".fumehood": "a sidecar's state",
-}
-_ENDS = (".", "~")
-"""What follows the name in that of a copy, such as mcp.json.bak."""
 _TODO = "Keep its code apart from that: move one of them, and import it again."
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Files and folders, each with what it is. Files of the names that such files have come to them, wherever they lie.
+    """Files and folders, each with what it is. Files that are known by their names come to them, wherever they lie.
 
     Paths are absolute. A file is known by its inode as well, so by any of its links.
     """
@@ -55,7 +43,7 @@ class LeftOut:
         found = next((self.paths[each] for each in places if each in self.paths), "")
         if not found and self.inodes and path.is_file():
             found = self.inodes.get(_inode(path), "")
-        return found or _by_name(path.name) or _by_name(real.name)
+        return found or reason_by_name(path) or (reason_by_name(real) if real != path else "")
 
     def refuse(self, file: Path, code: Path) -> None:
         """Refuse a file of the code that the command line itself names.
@@ -72,10 +60,11 @@ class LeftOut:
                 raise NotImportableError("program", reason, _TODO)
 
 
-def left_out_of(code: Path, known: LeftOut, config: SidecarConfig, folder: Path, into: Path) -> LeftOut:
+def left_out_of(code: Path, known: LeftOut, config: SidecarConfig, folder: Path, imported: Iterable[Path]) -> LeftOut:
     """What is left out of a copy of `code`: what is `known` by its host, what the sidecar protects, and plugins.
 
-    `folder` is the plugin's, `into` where imports are written. The folder of a plugin that the code lies in is none.
+    `folder` is the plugin's, `imported` are those that imports have written beside it. The folder of a plugin that the
+    code lies in is none.
 
     Raises:
         NotImportableError: the code lies within what no plugin may read.
@@ -91,20 +80,12 @@ def left_out_of(code: Path, known: LeftOut, config: SidecarConfig, folder: Path,
         if code.is_relative_to(path):
             raise NotImportableError("program", f"its code in {code} lies in {path}: it is {what}", _TODO)
     plugins = (
-        (into, "the folder that imports are written to: --into FOLDER names another"),
-        (folder, "the folder of a plugin"),
-        *((each.path, "the folder of a plugin") for each in config.plugins),
+        folder,
+        *imported,
+        *(each.path for each in config.plugins),
     )
-    beneath = [(path, what) for path, what in plugins if not code.is_relative_to(path.resolve())]
+    beneath = [(each, "the folder of a plugin") for each in plugins if not code.is_relative_to(each.resolve())]
     return known.extended(own + tuple(protected) + tuple(beneath))
-
-
-def _by_name(name: str) -> str:
-    lower = name.lower()
-    for each, what in _NAMES.items():
-        if lower == each or (lower.startswith(each) and lower[len(each) :].startswith(_ENDS)):
-            return what
-    return ""
 
 
 def _is_link(path: Path) -> bool:

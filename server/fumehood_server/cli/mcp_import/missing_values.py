@@ -86,7 +86,8 @@ def _value(server: ServerImport, secret: PlannedSecret, path: Path) -> str:
     asker = server.run.asker
     if not _is_kept_for(server, secret, path) or not (secret.value or (asker.asks and not secret.environment)):
         return ""
-    if not asker.secret(server.plan.name, secret):
+    # It is granted: for one that isn't known, the value is the only question, and Enter leaves it.
+    if secret.value is not None and not asker.secret(server.plan.name, secret):
         return ""
     (known,) = ask_values((secret,), asker)
     return known.value or ""

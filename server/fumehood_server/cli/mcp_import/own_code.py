@@ -16,6 +16,8 @@ CODE_NAME = "code"
 MAX_FILES = 15_000
 MAX_BYTES = 256 * 1024 * 1024
 """Below what a plugin's folder may hold."""
+_MAX_NAMED = 8
+"""Of the paths that are left out."""
 _LEFT_OUT = {"__pycache__", "venv", "target", *NODE_LOCKS}
 """Environments that don't run elsewhere, and locks, beside which `node_modules` would not be taken."""
 
@@ -50,9 +52,12 @@ def same_code(project: Path, folder: Path, left_out: LeftOut) -> bool:
     return copy.is_dir() and _digest(project, left_out) == _digest(copy, None)
 
 
-def left_out_in(project: Path, left_out: LeftOut) -> list[str]:
-    """What of a project is not copied though it isn't hidden: paths that start there, in order."""
-    return [str(path.relative_to(project)) for path, reason in _entries(project, left_out) if reason]
+def say_left_out(project: Path, left_out: LeftOut) -> str:
+    """What of a project is not copied though it isn't hidden, in words. Empty: all of it is."""
+    names = [str(path.relative_to(project)) for path, reason in _entries(project, left_out) if reason]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    what = "configurations, what the sidecar keeps to itself, and plugins"
+    return f"left out of the copy of its code: {', '.join(names[:_MAX_NAMED])}{more} ({what})" if names else ""
 
 
 def _digest(root: Path, left_out: LeftOut | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
@@ -135,6 +136,16 @@ class FolderContent:
                 return hashlib.file_digest(old, "sha256").digest() == hashlib.file_digest(new, "sha256").digest()
         except OSError:
             return False
+
+
+def imported_in(into: Path) -> list[Path]:
+    """The folders of plugins that imports have written to a folder, changed by hand since or not."""
+    found = []
+    for each in sorted(into.iterdir()) if into.is_dir() else ():
+        with contextlib.suppress(OSError), (each / MANIFEST_NAME).open("rb") as file:
+            if file.read(len(_MARK)) == _MARK.encode():
+                found.append(each)
+    return found
 
 
 def holds_secret(text: str, name: str) -> bool:

@@ -19,6 +19,7 @@ from fumehood_server.cli.folder_check import propose_folder_pin
 from fumehood_server.cli.mcp_import.content import resolve_server
 from fumehood_server.cli.mcp_import.host_configuration import Host, ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError, program_name
+from fumehood_server.cli.mcp_import.own_code import say_left_out
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan, plan_server
 from fumehood_server.cli.mcp_import.variables import Scope
 from fumehood_server.cli.plugin_builds import build_for, manifest_in
@@ -159,6 +160,9 @@ def _pinned(folder: Path, plan: ServerPlan) -> tuple[ToolDefinition, ...] | None
 def _install(
     folder: Path, plan: ServerPlan, config: SidecarConfig, say: Callable[[str], None]
 ) -> tuple[ToolDefinition, ...]:
+    left_out = say_left_out(plan.code, plan.left_out) if plan.code is not None else ""
+    if left_out:
+        say(f"{plan.name}: {left_out}")
     resolved = resolve_server(plan, None, None, say)
     plugin = folder / _PLUGIN
     shutil.rmtree(plugin, ignore_errors=True)
