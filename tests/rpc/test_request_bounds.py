@@ -76,7 +76,8 @@ async def test_every_method_refuses_a_request_of_a_million_fields_and_names_the_
     paths = await _methods(channel)
     assert len({path.split("/")[1] for path in paths}) == 10
     wrong = {path: said for path in paths if _TOO_MUCH.match(said := await _said(channel, path, _LARGE)) is None}
-    assert wrong == {"/grpc.health.v1.Health/List": "Method not found!"}  # none of ours
+    # None of ours. What gRPC says of it depends on how much of the request was sent by then.
+    assert set(wrong) == {"/grpc.health.v1.Health/List"}
     names = ["echo", *("x" * 100 for _ in range(999))]
     assert len("".join(names)) > UNCOUNTED_BYTES
     listed = await tools.ListTools(pb.ListToolsRequest(names=names))
