@@ -21,8 +21,8 @@ from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listeners import own_listeners
 from fumehood_server.config.load import load_config
 from fumehood_server.config.served import check_served, checked
-from fumehood_server.config_reload import ConfigReloader, ReadConfig, log_notes
-from fumehood_server.errors import FumehoodError, RefusedError
+from fumehood_server.config_reload import ConfigReloader, ReadConfig, log_notes, reload_on_hangup
+from fumehood_server.errors import FumehoodError
 from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, load_middleware
 from fumehood_server.journal.approvals import ApprovalRecords
 from fumehood_server.journal.journal import StoredJournal
@@ -338,7 +338,7 @@ async def _serve_recorded(
                 if ready is not None:
                     ready(rpc.targets)
                 async with asyncio.TaskGroup() as tasks:
-                    watches = [tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))]
+                    watches = [tasks.create_task(reload_on_hangup(hangup, reloader, rpc.health.changed))]
                     if certificates is not None:
                         watches.append(tasks.create_task(certificates.watch()))
                     await stop.wait()
@@ -349,21 +349,6 @@ async def _serve_recorded(
             refusals.close()
     request_records.close()
     return True
-
-
-async def _reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, changed: Callable[[], None]) -> None:
-    """Reload for each SIGHUP, as long as the sidecar serves. Several that come during one make one more."""
-    while True:
-        await hangup.wait()
-        hangup.clear()
-        try:
-            await reloader.reload()
-        except RefusedError:
-            continue  # it is in the log
-        except Exception as problem:  # noqa: BLE001 - a signal must not end the sidecar
-            get_logger().error("config_reload_failed", exc_info=problem)
-            continue
-        changed()
 
 
 async def _rules(config: SidecarConfig, catalog: Catalog, log: Log) -> RuleSet:

@@ -25,6 +25,7 @@ from fumehood_server.policy import QuotaSet, RuleSet
 from fumehood_server.policy.unknown_tools import unknown_tools
 from fumehood_server.rpc import ServedCertificates
 from fumehood_server.secrets import SecretStore
+from fumehood_server.telemetry import get_logger
 
 ReadConfig = Callable[[], SidecarConfig]
 """Reads the configuration as at start, what the command line adds included. Called in a thread.
@@ -159,6 +160,21 @@ class ConfigReloader:
             changed=reloaded.changed,
         )
         self._journal.record(event, NOBODY, (), (document,))
+
+
+async def reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, changed: Callable[[], None]) -> None:
+    """Reload for each SIGHUP, as long as the sidecar serves. Several that come during one make one more."""
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        try:
+            await reloader.reload()
+        except RefusedError:
+            continue  # it is in the log
+        except Exception as problem:  # noqa: BLE001 - a signal must not end the sidecar
+            get_logger().error("config_reload_failed", exc_info=problem)
+            continue
+        changed()
 
 
 def log_notes(log: Log, notes: Iterable[str]) -> None:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fumehood_server.cli.address import address_option
+from fumehood_server.cli.approval_wait import approval_of, once_approved, tell_cancelled
 from fumehood_server.cli.complete import argument_words, run_ids, tool_names
 from fumehood_server.cli.failure import ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fumehood.v1 import tool_pb2
-    from fumehood.v1 import tool_service_pb2 as pb
 
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.json_output import JsonObject
@@ -124,7 +122,7 @@ def call(
                     request.return_if_approval_required = False
                     result = call_it(client, request)
         except KeyboardInterrupt as ended:
-            _tell_cancelled(client, request, waited=waited, named=started)
+            tell_cancelled(client, request, waited=waited, named=started)
             return 128 + ended.number if isinstance(ended, SignalledError) else ExitStatus.INTERRUPTED
         if as_json and not stream:
             from fumehood_server.cli import json_output
@@ -172,58 +170,6 @@ def _batch(
 
 _ID_BYTES = 16
 _APPROVAL_REQUIRED = "TOOL_APPROVAL_REQUIRED"
-
-
-def approval_of(result: tool_pb2.ToolResult) -> str:
-    """The approval that a call waits for; empty where it names none."""
-    from fumehood_server.cli.output import json_or_text
-
-    details = json_or_text(result.error.details_json)
-    return str(details.get("approval_id", "")) if isinstance(details, dict) else ""
-
-
-def _once_approved(approval_id: str, call_id: str) -> str:
-    # The id is what the approval is for: another call of the same arguments would need another.
-    todo = f"{approval_id} stays open. Once it is approved (`fumehood approvals approve {approval_id}`), run it:"
-    return f"{todo} the same command with --call-id {call_id}"
-
-
-def _tell_cancelled(client: SidecarClient, request: pb.CallToolRequest, *, waited: str, named: Sequence[str]) -> None:
-    """`waited`: the approval that it waited for, if any. `named`: its id, where its caller can know of it."""
-    from fumehood_server.cli import output
-
-    call_id, tool = request.call_id, request.tool
-    if not waited or not _has_not_begun(client, call_id):
-        call = " ".join(("the call", *named))
-        output.note(f"cancelled: {call} of {tool} was told to stop; what it had done stays done")
-        return
-    output.note(f"cancelled: the call {call_id} of {tool} had not begun: it waited for an approval")
-    if _is_open(client, waited):
-        output.note(_once_approved(waited, call_id))
-
-
-def _has_not_begun(client: SidecarClient, call_id: str) -> bool:
-    """Whether a call that was cancelled, and had waited for its approval, surely never came to run."""
-    from fumehood_server.cli.client import CANCEL_TIMEOUT_S
-    from fumehood_server.cli.failure import CommandError
-
-    try:
-        found = client.get_call(call_id, timeout_s=CANCEL_TIMEOUT_S, wait=True)
-    except CommandError as error:
-        return error.code == "CALL_NOT_FOUND"  # nothing is recorded of one that waited
-    return found.HasField("result") and not found.result.attempts
-
-
-def _is_open(client: SidecarClient, approval_id: str) -> bool:
-    from fumehood.v1 import approval_service_pb2 as approval_pb
-
-    from fumehood_server.cli.failure import CommandError
-
-    try:
-        (found,) = client.list_approvals(approval_id)
-    except CommandError:
-        return False
-    return found.state in {approval_pb.APPROVAL_STATE_PENDING, approval_pb.APPROVAL_STATE_APPROVED}
 
 
 def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, Any]:
@@ -348,7 +294,7 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult, *, waited: str 
             lines.append(output.hanging(f"  because: {cause['message']}  [{cause['code']}]"))
         cause = cause["caused_by"]
     if not_decided or error["code"] == _APPROVAL_REQUIRED:
-        todo = _once_approved(not_decided or approval_of(result), result.call_id)
+        todo = once_approved(not_decided or approval_of(result), result.call_id)
     else:
         todo = _todo(client, result.tool, error)
     output.say(output.Part("error: ", fg="red", bold=True), "\n".join(lines), err=True)
