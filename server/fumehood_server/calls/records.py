@@ -47,9 +47,8 @@ from fumehood_server.model.standing_changes import ConfirmStanding
 from fumehood_server.model.tool import Payloads, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.secrets import Redactor
+from fumehood_server.secrets.redactor import INLINE_CHARS
 
-_INLINE_CHARS = 16 * 1024
-"""Of arguments or a result, up to which what is kept of them takes some milliseconds, if all of it is secret."""
 _VALUE_CHARS = 128
 """That a recorded value counts as beside its texts: an empty one takes over a microsecond."""
 MAX_VALUE_BYTES = 1024 * 1024
@@ -89,7 +88,7 @@ class CallRecords:
         self._large.shutdown(wait=False)
 
     async def _made(self, size: int, make: Callable[..., _Made], *values: Any) -> _Made:  # noqa: ANN401 - as `make` has them
-        if size <= _INLINE_CHARS:  # and so without a pause, however much longer it is once it is encoded
+        if size <= INLINE_CHARS:  # and so without a pause, however much longer it is once it is encoded
             return make(*values, in_thread=False)
         made = functools.partial(make, *values, in_thread=True)
         return await asyncio.get_running_loop().run_in_executor(self._large, made)

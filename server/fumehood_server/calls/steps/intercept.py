@@ -47,13 +47,12 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.secrets import Redactor
+from fumehood_server.secrets.redactor import INLINE_CHARS
 from fumehood_server.validation.documents import Accepted
 
 DEFAULT_MAX_ARGUMENTS_BYTES = 1024 * 1024
 _SLACK_S = 60.0
 """Beyond the hook's own time, which ends first."""
-_INLINE_CHARS = 64 * 1024
-"""Up to which secrets are taken out on the event loop."""
 _BY_THE_TOOL = frozenset({Code.TOOL_EXECUTION_FAILED, Code.CONSTRAINT_SCHEMA_INVALID, Code.CONSTRAINT_JSON_INVALID})
 """Failures that are the tool's answer. Of others there is none that could be changed."""
 
@@ -251,7 +250,7 @@ class Interception:
         size = len(checked.details_json) + sum(each.length for each in checked.content)
         return (
             _as_shown(checked, redactor)
-            if size <= _INLINE_CHARS
+            if size <= INLINE_CHARS
             else await asyncio.to_thread(_as_shown, checked, redactor, in_thread=True)
         )
 
@@ -317,7 +316,7 @@ class Interception:
             coercions=self._progress.coercions,
         )
         size = len(result.details_json) + sum(each.length for each in result.content)
-        return outcome_to_json(outcome) if size <= _INLINE_CHARS else await asyncio.to_thread(outcome_to_json, outcome)
+        return outcome_to_json(outcome) if size <= INLINE_CHARS else await asyncio.to_thread(outcome_to_json, outcome)
 
 
 def _goes_without_saying(turn: HookTurn, what: Answered | HookGoneError | None) -> bool:
