@@ -338,7 +338,7 @@ async def _serve_recorded(
                 if ready is not None:
                     ready(rpc.targets)
                 async with asyncio.TaskGroup() as tasks:
-                    watches = [tasks.create_task(reload_on_hangup(hangup, reloader, rpc.health.changed))]
+                    watches = [tasks.create_task(reload_on_hangup(hangup, reloader, rpc.reloaded))]
                     if certificates is not None:
                         watches.append(tasks.create_task(certificates.watch()))
                     await stop.wait()

@@ -162,7 +162,7 @@ class ConfigReloader:
         self._journal.record(event, NOBODY, (), (document,))
 
 
-async def reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, changed: Callable[[], None]) -> None:
+async def reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, reloaded: Callable[[], None]) -> None:
     """Reload for each SIGHUP, as long as the sidecar serves. Several that come during one make one more."""
     while True:
         await hangup.wait()
@@ -174,7 +174,7 @@ async def reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, chan
         except Exception as problem:  # noqa: BLE001 - a signal must not end the sidecar
             get_logger().error("config_reload_failed", exc_info=problem)
             continue
-        changed()
+        reloaded()
 
 
 def log_notes(log: Log, notes: Iterable[str]) -> None:

@@ -98,12 +98,12 @@ class Client:
                 return each.approval
         raise AssertionError
 
-    async def pending(self, call_id: str, *, but: apb.Approval) -> apb.Approval:
-        """The approval that a call waits for after another one."""
+    async def pending(self, call_id: str, *, but: apb.Approval | None = None) -> apb.Approval:
+        """The approval that a call waits for, after another one if that is given."""
         async for each in self.watch():
             found = each.approval
             is_pending = found.call_id == call_id and found.state == apb.APPROVAL_STATE_PENDING
-            if is_pending and found.approval_id != but.approval_id:
+            if is_pending and (but is None or found.approval_id != but.approval_id):
                 return found
         raise AssertionError
 

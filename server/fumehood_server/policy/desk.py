@@ -72,6 +72,7 @@ class ApprovalDesk:
         self._open = OpenApprovals()
         self._waits = ApprovalWaits()
         self._wake = asyncio.Event()
+        self._has_changed = False
         self._changes = asyncio.Event()
         self._seen = -1
         """Position up to which changes were read."""
@@ -149,6 +150,8 @@ class ApprovalDesk:
             current = await self._journal.find(approval.approval_id)  # decided before anybody waited here
             if current is not None:
                 self._note(current)
+            if self.void_reason(approval):  # as it became before anybody waited here
+                return approval
             found = await future
         return found if found.approval_id == approval.approval_id else approval
 
@@ -230,6 +233,11 @@ class ApprovalDesk:
         """Have the call ask anew that waits here for one that is void. Whether one does."""
         return self._waits.ask_again(approval)
 
+    def look_again(self) -> None:
+        """Tools or rules have changed: soon, each call that waits here for one that is void by now asks anew."""
+        self._has_changed = True
+        self._wake.set()
+
     async def find(self, approval_id: str) -> Approval | None:
         """One of them. Raises JournalUnavailableError."""
         return await self._journal.find(approval_id)
@@ -281,7 +289,11 @@ class ApprovalDesk:
     async def _run(self) -> None:
         is_loaded = False
         while True:
+            self._wake.clear()
             try:
+                if self._has_changed:
+                    self._has_changed = False
+                    await self._wake_void()
                 if not is_loaded:
                     await self._load()
                     is_loaded = True
@@ -295,7 +307,6 @@ class ApprovalDesk:
                 get_logger().error("approvals_not_looked_after", exc_info=exc)
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._sleep_s()):
                     await self._wake.wait()
@@ -317,6 +328,13 @@ class ApprovalDesk:
                 self._note(each)
             if not found:
                 return
+
+    async def _wake_void(self) -> None:
+        for count, each in enumerate(self._waits.approvals(), start=1):
+            if self.void_reason(each):
+                self._waits.ask_again(each)
+            if count % _CHANGES == 0:
+                await asyncio.sleep(0)
 
     def _sleep_s(self) -> float | None:
         """Until something is to be done. None: nothing is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,10 @@ class Serving:
     context: ServerContext
     health: HealthService
 
+    def reloaded(self) -> None:
+        """Tools, rules or what else the sidecar reads may have changed: tell who waits for that."""
+        _tell_of_reload(self.context, self.health)
+
     async def drain(self, grace_s: float) -> None:
         """Refuse new calls, give those under way `grace_s`, then cancel the rest and wait for their outcomes."""
         self.health.drain()
@@ -147,7 +152,7 @@ async def serving(
     )
     services: tuple[Service, ...] = (
         ToolService(context).service(),
-        PluginService(context, on_change=health.changed).service(),
+        PluginService(context, on_change=functools.partial(_tell_of_reload, context, health)).service(),
         JournalService(context).service(),
         ApprovalService(context).service(),
         HookService(context).service(),
@@ -195,6 +200,12 @@ async def serving(
             context.drain.begin()
             context.drain.end()
             await asyncio.shield(_stop(servers))
+
+
+def _tell_of_reload(context: ServerContext, health: HealthService) -> None:
+    health.changed()
+    if context.approvals is not None:
+        context.approvals.look_again()
 
 
 async def _stop(servers: Sequence[grpc.aio.Server]) -> None:

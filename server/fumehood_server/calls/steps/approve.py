@@ -82,8 +82,8 @@ async def approve(
                 return Approved(prepared, standing)
             approval = await parts.approvals.obtain(asked)
             approval = await _decision(call, tool, approval, parts.approvals, grants)
-            if approval.state is ApprovalState.PENDING:  # a standing one was given, which may be for this call
-                verdict = await _asked_again(call, tool, prepared.text, parts)
+            if approval.state is ApprovalState.PENDING:  # a standing one may be for this call, or this one is void
+                verdict = await _asked_again(call, tool, prepared.text, approval, parts)
                 continue
             await _check_given(tool, approval, asked, parts.approvals)
             call.ready_at = time.monotonic()
@@ -179,11 +179,15 @@ async def _decision(
         is_late = exc.reason in {CancelReason.DEADLINE, CancelReason.SHUTDOWN}
         if request.is_named and (is_late or call.is_abandoned):
             raise NotBegunError(exc.error) from exc
-        with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):  # closed, or left to its time
-            await approvals.withdraw(approval, "its call was ended, and can't come again")
+        await _withdraw(approval, approvals)
         raise
     finally:
         call.awaits_approval = False
+
+
+async def _withdraw(approval: Approval, approvals: Approvals) -> None:
+    with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):  # closed, or left to its time
+        await approvals.withdraw(approval, "its call was ended, and can't come again")
 
 
 async def _standing(
@@ -205,8 +209,19 @@ async def _standing(
     return found
 
 
-async def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
-    """What the rules say by now of a call that waits."""
+async def _asked_again(
+    call: Call, tool: RegisteredTool, text: str, approval: Approval, parts: ApprovalParts
+) -> Verdict:
+    """What the rules say by now of a call that waits for an approval, which is void if they don't ask for one."""
+    try:
+        return await _still_asking(call, tool, text, parts)
+    except (NotBegunError, StepFailedError):
+        if not call.request.is_named:
+            await _withdraw(approval, parts.approvals)
+        raise
+
+
+async def _still_asking(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
     _check_unchanged(tool, parts.tools)
     verdict = await _permitted(call, tool, text, parts)
     if verdict.permission is Permission.ALLOW:
