@@ -25,8 +25,8 @@ def arguments(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 UNTAKEN = {
-    "ahead": arguments({"type": "string", "pattern": "^P(?!$)"}),
-    "back": arguments({"type": "string", "pattern": "^(a+)\\1$"}),
+    "ahead": arguments({"type": "string", "not": {"pattern": "^P(?!$)"}}),
+    "back": arguments({"patternProperties": {"^(a+)\\1$": {}}}),
     "elsewhere": arguments({"$ref": "https://example.com/x.json"}),
     "no_type": arguments({"type": "strng"}),
     "odd_result": {"outputSchema": {"type": "object", "properties": {"a": {"type": "strng"}}}},
@@ -39,6 +39,12 @@ TAKEN = {
     # As the official SDK for TypeScript lists z.tuple and a bound of draft 4.
     "pair": arguments(PAIR),
     "above": arguments({"type": "number", "minimum": 0, "exclusiveMinimum": True}),
+}
+# As Zod lists z.email() and z.iso.duration().
+E_MAIL = "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"
+LEFT = {
+    "e_mail": arguments({"type": "string", "format": "email", "pattern": E_MAIL}),
+    "many_states": arguments({"type": "string", "maxLength": 5, "pattern": "^[\\p{L}\\p{N} ]{1,100}$"}),
 }
 CODE = """
 import json, sys
@@ -72,7 +78,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     folder = tmp_path_factory.mktemp("schemas")
     allowed = "\n".join(f'[plugin.tools.{name}]\npermission = "allow"\nside_effects = "external"' for name in UNTAKEN)
     plugins = [
-        (plugin(folder / "mixed", {**TAKEN, **UNTAKEN}), f'max_side_effects = "external"\n{allowed}'),
+        (plugin(folder / "mixed", {**TAKEN, **LEFT, **UNTAKEN}), f'max_side_effects = "external"\n{allowed}'),
         (plugin(folder / "all_wrong", UNTAKEN), 'prefix = "wrong_"'),
     ]
     with running_sidecar(plugins, server="idle_stop_s = 0.2") as running:
@@ -83,9 +89,9 @@ async def test_tools_whose_schemas_are_taken_serve_beside_those_whose_are_not(si
     async with sidecar.channel() as channel:
         caller = Caller(channel)
         tools = {name: tool for name, tool in (await caller.tools()).items() if tool.plugin == "mixed"}
-        assert tools.keys() == TAKEN.keys() | UNTAKEN.keys()
+        assert tools.keys() == TAKEN.keys() | LEFT.keys() | UNTAKEN.keys()
         reasons = {name: [each.code for each in tool.availability.reasons] for name, tool in tools.items()}
-        assert reasons == {name: [] for name in TAKEN} | {name: ["schema_invalid"] for name in UNTAKEN}
+        assert reasons == {name: [] for name in (*TAKEN, *LEFT)} | {name: ["schema_invalid"] for name in UNTAKEN}
         (ahead,) = tools["ahead"].availability.reasons
         assert "`input_schema` has the pattern" in ahead.message
         (result,) = tools["odd_result"].availability.reasons
@@ -98,6 +104,18 @@ async def test_tools_whose_schemas_are_taken_serve_beside_those_whose_are_not(si
         assert reason(await caller.call("pair", a=[1, 2, 3])) == "invalid_arguments"
         assert await caller.text("above", a=1) == "called above"
         assert reason(await caller.call("above", a=0)) == "invalid_arguments"
+
+
+async def test_a_pattern_that_can_not_be_matched_is_left_to_the_server(sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        caller = Caller(channel)
+        listed = json.loads((await caller.tools())["e_mail"].definition.input_schema_json)
+        assert listed["properties"]["a"] == {"type": "string", "format": "email", "x-unchecked-pattern": E_MAIL}
+        assert await caller.text("e_mail", a="ada@example.com") == "called e_mail"
+        assert await caller.text("e_mail", a="..@") == "called e_mail", "which is the server's to refuse"
+        assert reason(await caller.call("e_mail", a=5)) == "invalid_arguments"
+        assert await caller.text("many_states", a="Ada") == "called many_states"
+        assert reason(await caller.call("many_states", a="Augusta")) == "invalid_arguments"
 
 
 @pytest.mark.parametrize("name", UNTAKEN)
@@ -119,10 +137,14 @@ async def test_server_none_of_whose_schemas_is_taken_says_why_it_does_not_serve(
 
 
 def test_commands_tell_which_tool_can_not_be_called_and_why(sidecar: Sidecar, tmp_path: Path) -> None:
-    folder = plugin(tmp_path / "mixed", {name: ({**TAKEN, **UNTAKEN})[name] for name in ("plain", "ahead")})
+    folder = plugin(
+        tmp_path / "mixed", {name: ({**TAKEN, **LEFT, **UNTAKEN})[name] for name in ("plain", "e_mail", "ahead")}
+    )
     checked = fumehood("plugin", "check", folder)
     assert checked.status == 0, checked.stderr
     assert "ahead: it is listed as unavailable and can't be called" in " ".join(checked.stdout.split())
+    assert "e_mail: the server alone checks patterns" in " ".join(checked.stdout.split())
+    assert "/properties/a" in checked.stdout
     assert "plain:" not in checked.stdout
 
     (tmp_path / "fumehood.toml").write_text("")
@@ -136,5 +158,7 @@ def test_commands_tell_which_tool_can_not_be_called_and_why(sidecar: Sidecar, tm
     again = fumehood("plugin", "add", folder, "--yes", folder=tmp_path)
     assert "Exactly this is pinned already" in again.stdout, again
 
+    shown = fumehood("tools", "e_mail", address=sidecar.target).stdout
+    assert "which the server alone checks" in " ".join(shown.split())
     listed = fumehood("tools", "--all", address=sidecar.target).stdout
     assert "elsewhere can't be called" in " ".join(listed.split())

@@ -241,6 +241,7 @@ def _bounds(schema: Schema) -> list[str]:
         ("exclusiveMaximum", "below {}"),
         ("multipleOf", "in steps of {}"),
         ("pattern", "like {}"),
+        ("x-unchecked-pattern", "like {}, which the server alone checks"),
         ("format", "{}"),
     ):
         if keyword in schema:

@@ -12,8 +12,9 @@ from fumehood_server.model.capability import CapabilityKind
 from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
-from fumehood_server.plugins.definitions import FieldProblem, check_definition
+from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest
+from fumehood_server.plugins.mcp_patterns import with_unchecked_patterns
 from fumehood_server.plugins.mcp_tools import with_manifest, without_schemas
 from fumehood_server.plugins.refusal import invalid
 
@@ -50,8 +51,8 @@ def checked_tools(
 ) -> tuple[ToolDefinition, ...]:
     """The definitions that a plugin's code declares. A tool that names no isolation has the default of its name.
 
-    Kind `mcp`: there may be none, of a server with resources or prompts, and one whose schemas can't be taken is among
-    them with its `schema_problem`.
+    Kind `mcp`: there may be none, of a server with resources or prompts; patterns that can't be matched are left to the
+    server where they may be, and a tool whose schemas can't be taken all the same has its `schema_problem`.
 
     Raises:
         PluginRefusedError: something is wrong with them.
@@ -68,7 +69,7 @@ def checked_tools(
         raw = replace(raw, isolation=raw.isolation or default_isolation(raw.name))
         definition, found = check_definition(raw)
         if found and manifest.kind is Kind.MCP:
-            definition, found = check_definition(without_schemas(raw, found))
+            definition, found = _of_server(raw, found)
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)
         elif definition:
@@ -82,3 +83,15 @@ def checked_tools(
     if problems:
         raise invalid(manifest.name, tuple(problems))
     return tuple(tools.values())
+
+
+def _of_server(
+    raw: RawDefinition, problems: Sequence[FieldProblem]
+) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+    """As `check_definition`, of a server's tool that isn't taken as it is."""
+    relaxed = with_unchecked_patterns(raw)
+    if relaxed != raw:
+        definition, problems = check_definition(relaxed)
+        if definition is not None:
+            return definition, ()
+    return check_definition(without_schemas(raw, problems))

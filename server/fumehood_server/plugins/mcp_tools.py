@@ -15,10 +15,12 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.definitions import SCHEMA_FIELDS, FieldProblem, RawDefinition
 from fumehood_server.plugins.manifest import Manifest
+from fumehood_server.plugins.mcp_patterns import unchecked_patterns
 
 _READINGS = frozenset(McpReading)
 _NOTHING_FITS = '{"not":{},"type":"object"}'
 _MAX_PROBLEM_CHARS = 400
+_POINTERS_SHOWN = 4
 
 
 def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
@@ -80,9 +82,26 @@ def level_of_claims(claims: tuple[str, ...]) -> str:
 
 
 def server_advice(tool: ToolDefinition) -> list[str]:
-    """What an operator should know of a server's tool before it is pinned: where its level may be too low or high."""
+    """What an operator should know of a server's tool before it is pinned.
+
+    That is what isn't checked before it is called, and where its level may be too low or high.
+    """
     if tool.schema_problem:
         return [f"it is listed as unavailable and can't be called: {tool.schema_problem}"]
+    return [*pattern_advice(tool), *_level_advice(tool)]
+
+
+def pattern_advice(tool: ToolDefinition) -> list[str]:
+    """What isn't checked before a server's tool is called."""
+    found = unchecked_patterns(tool)
+    if not found:
+        return []
+    more = f" and {len(found) - _POINTERS_SHOWN} more" if len(found) > _POINTERS_SHOWN else ""
+    where = printable(", ".join(found[:_POINTERS_SHOWN]))
+    return [f"the server alone checks patterns that can't be matched in linear time: {where}{more}"]
+
+
+def _level_advice(tool: ToolDefinition) -> list[str]:
     where = f"[plugin.tools.{tool.name}]"
     if "proxy" in tool.requires:  # of a server that is reached over HTTP: always external
         return []

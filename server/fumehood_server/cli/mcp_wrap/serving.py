@@ -19,6 +19,7 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.mcp_tools import pattern_advice
 
 CLOSED_WORLD = "openWorldHint: false"
 """The claim of a server's tool that reaches no network."""
@@ -122,9 +123,7 @@ def show_event(event: Mapping[str, Any]) -> None:
 
 def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     """Tell on stderr what the server may do, what needs an approval, and what it may lack or have for nothing."""
-    for tool in server.tools:
-        if tool.schema_problem:
-            note(f"fumehood: {tool.name} is unavailable: {tool.schema_problem}")
+    _say_of_schemas(server.tools)
     granted = [Path(each).resolve() for each in (*grants.read, *grants.write)]
     for named in server.plan.paths:
         if not any(named.path.is_relative_to(each) for each in granted):
@@ -150,6 +149,14 @@ def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
         note(f"fumehood: each of {', '.join(silent)} {why}: --level {silent[0]}=LEVEL")
     if asks:
         note(f"fumehood: each call of {', '.join(asks)} needs an approval: your MCP client asks you, or --allow TOOL")
+
+
+def _say_of_schemas(tools: Sequence[ToolDefinition]) -> None:
+    for tool in tools:
+        if tool.schema_problem:
+            note(f"fumehood: {tool.name} is unavailable: {tool.schema_problem}")
+        for each in pattern_advice(tool):
+            note(one_line(f"fumehood: {tool.name}: {each}"))
 
 
 def _secrets_of(tool: ToolDefinition) -> tuple[str, ...]:
