@@ -36,9 +36,7 @@ class RunDelays:
 
     def within(self, begin: float, end: float) -> float:
         """How long at least one of them had none between two times (`time.time()`), in seconds."""
-        if self._found:
-            found, self._found = self._found, []
-            self._merged = merged([*self._merged, *found])
+        self._take_in()
         at = bisect.bisect_left(self._merged, begin, key=lambda each: each[1])
         waited_s = 0.0
         for first, last in self._merged[at:]:
@@ -46,6 +44,14 @@ class RunDelays:
                 break
             waited_s += min(last, end) - max(first, begin)
         return waited_s
+
+    def _take_in(self) -> None:
+        """Merge what was found since. It is asked for each of many calls: what lies long ago is not looked at again."""
+        if not self._found:
+            return
+        found, self._found = self._found, []
+        at = bisect.bisect_left(self._merged, min(found)[0], key=lambda each: each[1])
+        self._merged[at:] = merged([*self._merged[at:], *found])
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:

@@ -27,3 +27,14 @@ def test_a_process_that_never_waits_has_nothing_taken_off() -> None:
     delays.sample(threads)
     assert delays.within(0.0, time.time() + 1) == 0.0
     delays.sample(["/proc/0/task/0"])  # one that has ended
+
+
+def test_an_hour_of_delays_is_not_looked_at_again_for_each_call() -> None:
+    delays = RunDelays()
+    delays._found = [(number / 50, number / 50 + 0.001) for number in range(100_000)]
+    begun = time.process_time()
+    for number in range(2_000):
+        at = 2_000 + number / 50
+        delays._found.append((at, at + 0.001))
+        assert abs(delays.within(at - 0.01, at + 0.01) - 0.001) < 1e-6
+    assert time.process_time() - begun < 10, "merging all of them for each takes minutes"
