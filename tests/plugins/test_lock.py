@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -234,3 +235,19 @@ def test_the_diff_reads_like_one_and_is_short() -> None:
     assert len(diff_changes(many).splitlines()) == 21
     assert diff_changes(many).splitlines()[-1].endswith("more lines")
     assert len(diff_changes(many, max_lines=None).splitlines()) > 200
+
+
+@pytest.mark.parametrize("values", [10, 60_000])
+def test_the_diff_of_much_is_whole_and_takes_little_time(values: int) -> None:
+    def enum(first: int) -> str:
+        return json.dumps(
+            {"examples": [[(first + number * number) % 101 for number in range(values)]], "type": "object"}
+        )
+
+    found = tool_changes([definition(input_schema_json=enum(0))], [definition(input_schema_json=enum(1))])
+    begun = time.process_time()
+    lines = diff_changes(found, max_lines=None).splitlines()
+    assert time.process_time() - begun < 5, "line by line it takes hours"
+    changed = [line[0] for line in lines[3:] if line[0] in "+-"]
+    assert 0.9 * values <= changed.count("+") == changed.count("-") <= values
+    assert len(diff_changes(found).splitlines()) == 21

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import pytest
+from fumehood.v1 import tool_pb2
 from fumehood_server.errors import RefusalReason, RefusedError
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.plugins.lock import read_lock
 
+from tests.loop_steps import LoopSteps
+
 from .support import (
     ONE,
     TWO,
+    FakeDescribe,
     accept,
     catalog_of,
     codes,
+    declared,
     executable,
+    python,
     tool_toml,
 )
+
+LONGEST_STEP_S = 0.02
 
 
 async def test_reload_takes_what_was_pinned_and_gives_back_the_keys_of_old_workers(tmp_path: Path) -> None:
@@ -113,3 +123,53 @@ async def test_a_name_leads_to_the_plugin_that_serves_it_wherever_it_stands(tmp_
     assert found is not None
     assert (found.path, found.state) == (tmp_path / "two", PluginState.SERVING)
     assert (await catalog.reload("same")).plugin.path == tmp_path / "two"
+
+
+async def test_changed_definitions_take_the_loop_for_no_long_step(tmp_path: Path) -> None:
+    chosen = random.Random(3)  # noqa: S311 - no secret
+
+    def described(count: int) -> FakeDescribe:
+        rule = {"type": "object", "enum": [{"v": [chosen.randrange(101) for _ in range(9_000)]}]}
+        schema = json.dumps(rule, separators=(",", ":"))
+        return FakeDescribe([declared(f"tool_{number}") for number in range(count)] + [_with(schema)])
+
+    python(tmp_path / "one")
+    catalog = await catalog_of(tmp_path, ONE, describe=described(50))
+    reader = catalog._reader
+    reader._describe = described(51)
+    (tmp_path / "one" / "code.py").write_text("plugin = None\n")
+    steps = LoopSteps()
+    try:
+        with pytest.raises(RefusedError, match="tool_50 is new"):
+            await catalog.reload("one")
+    finally:
+        steps.handle.cancel()
+    assert steps.longest_s < LONGEST_STEP_S
+
+
+async def test_the_patterns_of_a_plugin_are_bounded_together(tmp_path: Path) -> None:
+    def with_patterns(count: int) -> FakeDescribe:
+        rules = [{"type": "object", "properties": {"x": {"pattern": f"^\\pL{{{70 + n}}}$"}}} for n in range(count)]
+        tools = [declared(f"tool_{number}") for number in range(count)]
+        for tool, rule in zip(tools, rules, strict=True):
+            tool.input_schema_json = json.dumps(rule)
+        return FakeDescribe(tools)
+
+    python(tmp_path / "one")
+    python(tmp_path / "two")
+    catalog = await catalog_of(tmp_path, ONE, describe=with_patterns(10))
+    assert len(catalog.tools) == 10
+    steps = LoopSteps()
+    try:
+        many = await catalog_of(tmp_path, TWO, describe=with_patterns(60))
+    finally:
+        steps.handle.cancel()
+    assert set(codes(many, "two")) == {"plugin_invalid"}
+    assert "states together" in many.plugins[0].reasons[0].message
+    assert steps.longest_s < LONGEST_STEP_S
+
+
+def _with(schema: str) -> tool_pb2.ToolDefinition:
+    made = declared("changed")
+    made.input_schema_json = schema
+    return made

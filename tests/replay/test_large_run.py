@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from fumehood_server.telemetry import get_logger
 from fumehood_server.telemetry.loop_watchdog import NOTED_S
 
 from tests.journal.test_large import MARGIN_BYTES, grown
+from tests.loop_steps import LoopSteps
 from tests.rpc.support import BOUND_S
 from tests.sidecar import Sidecar, running_sidecar
 
@@ -95,7 +95,7 @@ def test_no_step_of_a_replay_takes_the_event_loop_for_20_ms(large_results: Path)
 async def replay_within_20_ms(path: Path) -> None:
     config = load_config(path)
     reads = JournalReads(FilePlace(config.server.state_dir / JOURNAL_NAME), list)
-    steps = Steps()
+    steps = LoopSteps()
     try:
         async with DocumentChecks(get_logger()) as checks:
             for messages in (replayed(RUN, reads, checks), verified(RUN, reads, checks, config)):
@@ -104,22 +104,6 @@ async def replay_within_20_ms(path: Path) -> None:
         steps.handle.cancel()
         await asyncio.to_thread(reads.close)
     assert steps.longest_s < NOTED_S
-
-
-class Steps:
-    """The most processor time that the loop's own thread has spent between two looks, a millisecond apart.
-
-    Of the processor, since the machine has others run as well.
-    """
-
-    def __init__(self) -> None:
-        self.longest_s, self.loop = 0.0, asyncio.get_running_loop()
-        self._looked(time.thread_time())
-
-    def _looked(self, before_s: float) -> None:
-        now_s = time.thread_time()
-        self.longest_s = max(self.longest_s, now_s - before_s)
-        self.handle = self.loop.call_later(0.001, self._looked, now_s)
 
 
 def peak_memory(sidecar: Sidecar) -> int:

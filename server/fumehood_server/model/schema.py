@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from collections import OrderedDict
 from typing import Any, NoReturn
 
 import jsonschema_rs
@@ -26,6 +27,10 @@ counted for each call."""
 
 MAX_PATTERN_STATES = 20_000
 """Of all patterns of a schema. Building one takes the interpreter from every other thread, for some 20 ms at most."""
+
+_MOST_REMEMBERED = 8_192
+_checked: OrderedDict[bytes, None] = OrderedDict()
+"""Digests of schemas that passed, by what they were held against, the newest last: a reload checks the same again."""
 
 _MAX_WHOLE = 2**53 - 1
 _MAX_KEY_SHOWN = 64
@@ -115,6 +120,22 @@ def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_ST
     if dialect is not None and dialect not in DIALECTS:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
     made = canonical_json(schema)
+    digest = hashlib.sha256(f"{max_states} {made}".encode()).digest()
+    if digest not in _checked:
+        _check_cost(schema, made, max_states)
+        _checked[digest] = None
+        if len(_checked) > _MOST_REMEMBERED:
+            _checked.popitem(last=False)
+    return made
+
+
+def pattern_states(schema_json: str) -> int:
+    """What building the patterns of a JSON Schema takes (`building_states`)."""
+    return sum(map(building_states, find_patterns(json.loads(schema_json)))) if '"pattern' in schema_json else 0
+
+
+def _check_cost(schema: dict[str, Any], made: str, max_states: int) -> None:
+    """Compile it, where that and its use take no longer than is allowed. Raises as `check_schema`."""
     _check_patterns(schema, max_states)
     most_visits = _most_visits(schema) if len(made) > _MAX_VISITS or may_be_costly(made) else 0
     try:
@@ -140,7 +161,6 @@ def check_schema(text: str, *, arguments: bool, max_states: int = MAX_PATTERN_ST
             f"looks more than {_MAX_VISITS} times at one value",
             "refer to #/$defs/… or an anchor, to each from few places, and never to what refers back at the same value",
         )
-    return made
 
 
 def compile_schema(schema: dict[str, Any], *, mask: str | None = None) -> jsonschema_rs.Draft202012Validator:

@@ -207,7 +207,8 @@ class Catalog:
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
             read = await self._reader.read_one(old.config, self._config, self._lock)
             others = [each for each in self._index.registrations if each.config is not old.config]
-            new = accept_or_refuse(old.config, read, others, self._config, self._lock)
+            # In a thread: definitions may be many and long, and are compared with those that were pinned.
+            new = await asyncio.to_thread(accept_or_refuse, old.config, read, others, self._config, self._lock)
             if new.loaded is None:
                 if old.loaded is None:
                     self._index = self._index.replaced(old, self._disabled.in_force(new))

@@ -13,6 +13,8 @@ from fumehood_server.plugins.definitions import definition_json
 _SHORT_LINES = 20
 """Enough for a changed level and description; the whole is for `fumehood plugin add`, which asks for no limit."""
 _LINE_CHARS = 160
+_MOST_COMPARED = 400
+"""Lines of both sides, between what they begin and end with. difflib takes quadratic time: some ms for so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,38 @@ def diff_changes(found: Sequence[ToolChange], *, max_lines: int | None = _SHORT_
     """The changes as a unified diff of the definitions. Control characters of the author's text are escaped."""
     lines: list[str] = []
     for change in found:
-        lines += difflib.unified_diff(
+        lines += _unified(
             _pretty(change.old),
             _pretty(change.new),
             f"{change.name} (pinned)" if change.old else "(none)",
             f"{change.name} (now)" if change.new else "(none)",
-            n=1,
-            lineterm="",
         )
     lines = [line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…" for line in lines]
     if max_lines is not None and len(lines) > max_lines:
         lines = [*lines[:max_lines], f"… {len(lines) - max_lines} more lines"]
     return "\n".join(lines)
+
+
+def _unified(old: list[str], new: list[str], old_name: str, new_name: str) -> list[str]:
+    """A unified diff of what lies between the same beginning and end, with a line of each.
+
+    Where that is much, it is one block of old lines and one of new ones: both are of an author's making.
+    """
+    shorter = min(len(old), len(new))
+    same = next((at for at in range(shorter) if old[at] != new[at]), shorter)
+    same_end = next((at for at in range(shorter - same) if old[-1 - at] != new[-1 - at]), shorter - same)
+    removed, added = old[same : len(old) - same_end], new[same : len(new) - same_end]
+    if len(removed) + len(added) <= _MOST_COMPARED:
+        first, after = max(same - 1, 0), max(same_end - 1, 0)
+        old, new = old[first : len(old) - after], new[first : len(new) - after]
+        return list(difflib.unified_diff(old, new, old_name, new_name, n=1, lineterm=""))
+    return [
+        f"--- {old_name}",
+        f"+++ {new_name}",
+        f"@@ -{same + 1},{len(removed)} +{same + 1},{len(added)} @@",
+        *(f"-{line}" for line in removed),
+        *(f"+{line}" for line in added),
+    ]
 
 
 def _by_name(tools: Sequence[ToolDefinition]) -> Mapping[str, ToolDefinition]:

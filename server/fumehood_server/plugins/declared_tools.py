@@ -10,6 +10,7 @@ from fumehood.v1 import tool_pb2
 from fumehood_server.errors import ConfigError, PluginInvalidError
 from fumehood_server.model.capability import CapabilityKind
 from fumehood_server.model.plugin import Kind
+from fumehood_server.model.schema import MAX_PATTERN_STATES, pattern_states
 from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
@@ -24,6 +25,8 @@ FORK_REMEDY = (
 )
 
 _MAX_TOOLS = 1024
+MAX_PLUGIN_STATES = 400_000
+"""Of the patterns of all schemas of a plugin together: each process of it that sends others has them checked anew."""
 
 
 def refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
@@ -64,12 +67,16 @@ def checked_tools(
         problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
     if len(declared) > _MAX_TOOLS:
         problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
+    states_left = MAX_PLUGIN_STATES
     for message in declared[:_MAX_TOOLS]:
         raw = with_manifest(manifest, from_proto(message))
         raw = replace(raw, isolation=raw.isolation or default_isolation(raw.name))
-        definition, found = check_definition(raw)
+        max_states = min(MAX_PATTERN_STATES, max(states_left, 0))
+        definition, found = check_definition(raw, max_states=max_states)
         if found and manifest.kind is Kind.MCP:
-            definition, found = _of_server(raw, found)
+            definition, found = _of_server(raw, found, max_states)
+        if definition:
+            states_left -= sum(map(pattern_states, (definition.input_schema_json, definition.output_schema_json)))
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)
         elif definition:
@@ -86,12 +93,12 @@ def checked_tools(
 
 
 def _of_server(
-    raw: RawDefinition, problems: Sequence[FieldProblem]
+    raw: RawDefinition, problems: Sequence[FieldProblem], max_states: int
 ) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
     """As `check_definition`, of a server's tool that isn't taken as it is."""
     relaxed = with_unchecked_patterns(raw)
     if relaxed != raw:
-        definition, problems = check_definition(relaxed)
+        definition, problems = check_definition(relaxed, max_states=max_states)
         if definition is not None:
             return definition, ()
     return check_definition(without_schemas(raw, problems))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -14,7 +15,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.model.capability import CapabilityError, parse_capability
 from fumehood_server.model.nearest import nearest
-from fumehood_server.model.schema import SchemaError, canonical_schema, check_schema, sha256_of
+from fumehood_server.model.schema import MAX_PATTERN_STATES, SchemaError, canonical_schema, check_schema, sha256_of
 from fumehood_server.model.tool import (
     DEFAULT_TIMEOUT_S,
     MAX_CPUS,
@@ -83,9 +84,14 @@ def pinned_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[
     return *_checked(raw, _Checker(_as_pinned)), False
 
 
-def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
-    """The definition, or None and everything that is wrong with it. Never raises."""
-    return _checked(raw, _Checker(check_schema))
+def check_definition(
+    raw: RawDefinition, *, max_states: int = MAX_PATTERN_STATES
+) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+    """The definition, or None and everything that is wrong with it. Never raises.
+
+    `max_states`: of the patterns of each of its schemas (`check_schema`).
+    """
+    return _checked(raw, _Checker(functools.partial(check_schema, max_states=max_states)))
 
 
 def _as_pinned(text: str, *, arguments: bool) -> str:  # noqa: ARG001 - as check_schema has it

@@ -144,7 +144,8 @@ async def load_plugin(
         )
         code_version = described.version
         default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
-        tools = checked_tools(manifest, described.tools, lambda _: default)
+        # In a thread: what a plugin declares may take long to check.
+        tools = await asyncio.to_thread(checked_tools, manifest, described.tools, lambda _: default)
         if described.fork_problem:
             refuse_forks(manifest, tools, described.fork_problem)
             if any(tool.isolation == tool_pb2.ISOLATION_UNSPECIFIED for tool in described.tools):
