@@ -28,7 +28,7 @@ class Limits:
 
     Without a cgroup: RLIMIT_NPROC, counted for the sandbox's own identity, which several sandboxes may share.
     """
-    open_files: int = 256
+    open_files: int = 1024
     """File descriptors of one process (RLIMIT_NOFILE)."""
     file_size_bytes: int = 64 * _MIB
     """Size that one file may grow to (RLIMIT_FSIZE)."""

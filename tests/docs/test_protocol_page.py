@@ -243,7 +243,7 @@ LIMITS = Limits()
         ("## 3.6", "`memory_bytes`", "2 GiB", LIMITS.memory_bytes == 2 << 30),
         ("## 3.6", "`cpu_s`", "600", LIMITS.cpu_s == 600),
         ("## 3.6", "`processes`", "64", LIMITS.processes == 64),
-        ("## 3.6", "`open_files`", "256", LIMITS.open_files == 256),
+        ("## 3.6", "`open_files`", "1024", LIMITS.open_files == 1024),
         ("## 3.6", "`file_size_bytes`", "64 MiB", LIMITS.file_size_bytes == 64 * MIB),
         ("## 3.6", "`scratch_bytes`", "64 MiB", LIMITS.scratch_bytes == 64 * MIB),
         ("## 3.6", "`scratch_files`", "4096", LIMITS.scratch_files == 4096),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
+from fumehood_sandbox.inside.relay import proxy_variables
 from fumehood_server.egress import EgressLimits, Outcome, Reason
 
 from tests.egress.relaying import ask, connect, relaying, tunnelled
@@ -191,3 +195,37 @@ async def test_leaving_ends_what_is_under_way() -> None:
             await reader.readexactly(1)
         writer.close()
     assert network.events[0].outcome is Outcome.CANCELLED
+
+
+_FETCH = """
+fetch("http://good.test/").then(async each => console.log(await each.text()), each => console.log(each.cause))
+"""
+
+
+async def test_nodes_own_fetch_finds_the_relay() -> None:
+    node = _node_with_proxies()
+    if node is None:
+        pytest.skip("no node from 22.21, or 24, on: `make test-mcp-conformance` installs one")
+    async with answering(reply(b"took it")) as server:
+        network = net(resolver=names(good_test="1.1.1.1"), to=server.port)
+        async with relaying(network, external("good.test:80")) as port:
+            said = [await _said(node, each) for each in ({}, proxy_variables(port))]
+    assert "took it" not in said[0]
+    assert said[1] == "took it"
+
+
+async def _said(node: str, environment: dict[str, str]) -> str:
+    process = await asyncio.create_subprocess_exec(node, "-e", _FETCH, stdout=asyncio.subprocess.PIPE, env=environment)
+    out, _ = await process.communicate()
+    return out.decode().strip()
+
+
+def _node_with_proxies() -> str | None:
+    own = Path(__file__).parents[1] / "mcp_conformance" / "node_modules" / ".bin" / "node"
+    for node in (shutil.which("node"), own):
+        if node is not None and Path(node).exists():
+            version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+            major, minor = (int(part) for part in version.removeprefix("v").split(".")[:2])
+            if major >= 24 or (major, minor) >= (22, 21):
+                return str(node)
+    return None

@@ -40,7 +40,7 @@ def test_what_connects_to_the_relay_is_accepted_by_the_launcher(tmp_path: Path) 
     at = urlsplit(os.environ["HTTP_PROXY"])
     with socket.create_connection((at.hostname, at.port)) as connection:
         connection.sendall(b"CONNECT a.example:443")
-        variables = {name: os.environ[name] for name in sorted(os.environ) if "roxy" in name.lower()}
+        variables = {name: os.environ[name] for name in sorted(os.environ) if "proxy" in name.lower()}
         report([connection.recv(100).decode(), variables])
     """
     with running(tmp_path, code, RELAYED) as process:
@@ -54,6 +54,7 @@ def test_what_connects_to_the_relay_is_accepted_by_the_launcher(tmp_path: Path) 
     url = f"http://127.0.0.1:{port}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     expected = {each: url for name in names for each in (name, name.lower())} | {"NO_PROXY": "", "no_proxy": ""}
+    expected["NODE_USE_ENV_PROXY"] = "1"
     assert said == ["HTTP/1.1 403 No", expected]
     assert f"127.0.0.1:{port}" in layers["relay"]
     assert process.relay.fileno() == -1  # closed with the process

@@ -32,9 +32,12 @@ def open_relay(status: int, channel_fd: int) -> int:
 
 
 def proxy_variables(port: int) -> "dict[str, str]":
-    """Each name that programs look for. curl reads http_proxy in lower case alone, others the capitals."""
+    """Each name that programs look for. curl reads http_proxy in lower case alone, others the capitals.
+
+    Node's own `fetch` and `https` look at them from 22.21 and 24 on, where they are told to.
+    """
     url = f"http://127.0.0.1:{port}"
-    found = {}
+    found = {"NODE_USE_ENV_PROXY": "1"}
     for name, value in (("HTTP_PROXY", url), ("HTTPS_PROXY", url), ("ALL_PROXY", url), ("NO_PROXY", "")):
         found[name] = found[name.lower()] = value
     return found

@@ -44,8 +44,9 @@ LIMITS = Limits(
     open_files=4096,
     file_size_bytes=2 * _GIB,
     scratch_bytes=2 * _GIB,
+    scratch_files=1_000_000,
 )
-"""Of a build: what compilers and package managers of large projects take."""
+"""Of a build: what compilers and package managers of large projects take. npm keeps a cache of small files in /tmp."""
 _AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _POLL_S = 1.0
 _TOLD_LINES = 12
@@ -125,8 +126,11 @@ def _policy(build: BuildCommand, folder: Path) -> tuple[Policy, Executable]:
 async def _run(build: BuildCommand, folder: Path, shown: str) -> None:
     """Run the command to its end. Nothing of it is left when this returns or raises."""
     problems: list[str] = []
+    refused = False
 
     def note(event: EgressEvent) -> None:
+        nonlocal refused
+        refused = refused or event.outcome is Outcome.REFUSED
         if event.outcome in {Outcome.REFUSED, Outcome.FAILED} and len(problems) < _TOLD_PROBLEMS:
             problems.append(f"{event.outcome.value} {event.method} {event.shown}: {event.message}")
 
@@ -153,7 +157,7 @@ async def _run(build: BuildCommand, folder: Path, shown: str) -> None:
         if status != 0:
             # Only now: programs end tunnels in their own ways, which is no matter where they have what they wanted.
             told = "\n".join((f"`{shown}` failed: it {process.exit_description}", tail.last_lines(), *problems))
-            hint = "grant the hosts that it needs: build_hosts in its [[plugin]], or --host" if problems else ""
+            hint = "grant the hosts that it needs: build_hosts in its [[plugin]], or --host" if refused else ""
             raise InstallerError(told, hint)
 
 

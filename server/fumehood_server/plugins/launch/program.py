@@ -163,6 +163,8 @@ def _mcp(folder: Path, launch: McpLaunch, packages: Path | None) -> BuiltProgram
     name, *arguments = launch.command or ("",)
     installed = (Mount(str(packages), sdk_site.PACKAGES),) if packages else ()
     environment = dict(_environment(python=True, threads=1)) | _GIT_ENVIRONMENT
+    # A server that lists a set in its definitions would declare others at each start (-R in python(1)).
+    environment["PYTHONHASHSEED"] = "0"
     shown: tuple[Mount, ...] = ()
     script = console_scripts(packages).get(name) if packages else None
     if script is not None:
