@@ -10,10 +10,9 @@ from fumehood.v1 import tool_pb2
 from fumehood_server.errors import ConfigError, PluginInvalidError
 from fumehood_server.model.capability import CapabilityKind
 from fumehood_server.model.plugin import Kind
-from fumehood_server.model.schema import MAX_PATTERN_STATES, pattern_states
 from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
-from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
+from fumehood_server.plugins.definitions import FieldProblem, PluginSchemas, RawDefinition
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest
 from fumehood_server.plugins.mcp_patterns import with_unchecked_patterns
 from fumehood_server.plugins.mcp_tools import with_manifest, without_schemas
@@ -25,8 +24,6 @@ FORK_REMEDY = (
 )
 
 _MAX_TOOLS = 1024
-MAX_PLUGIN_STATES = 400_000
-"""Of the patterns of all schemas of a plugin together: each process of it that sends others has them checked anew."""
 
 
 def refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
@@ -67,16 +64,13 @@ def checked_tools(
         problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
     if len(declared) > _MAX_TOOLS:
         problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
-    states_left = MAX_PLUGIN_STATES
+    schemas = PluginSchemas()
     for message in declared[:_MAX_TOOLS]:
         raw = with_manifest(manifest, from_proto(message))
         raw = replace(raw, isolation=raw.isolation or default_isolation(raw.name))
-        max_states = min(MAX_PATTERN_STATES, max(states_left, 0))
-        definition, found = check_definition(raw, max_states=max_states)
+        definition, found = schemas.check(raw)
         if found and manifest.kind is Kind.MCP:
-            definition, found = _of_server(raw, found, max_states)
-        if definition:
-            states_left -= sum(map(pattern_states, (definition.input_schema_json, definition.output_schema_json)))
+            definition, found = _of_server(raw, found, schemas)
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)
         elif definition:
@@ -93,12 +87,12 @@ def checked_tools(
 
 
 def _of_server(
-    raw: RawDefinition, problems: Sequence[FieldProblem], max_states: int
+    raw: RawDefinition, problems: Sequence[FieldProblem], schemas: PluginSchemas
 ) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
-    """As `check_definition`, of a server's tool that isn't taken as it is."""
+    """As `PluginSchemas.check`, of a server's tool that isn't taken as it is."""
     relaxed = with_unchecked_patterns(raw)
     if relaxed != raw:
-        definition, problems = check_definition(relaxed, max_states=max_states)
+        definition, problems = schemas.check(relaxed)
         if definition is not None:
             return definition, ()
-    return check_definition(without_schemas(raw, problems))
+    return schemas.check(without_schemas(raw, problems))

@@ -15,7 +15,14 @@ from fumehood_sandbox import Level
 
 from fumehood_server.model.capability import CapabilityError, parse_capability
 from fumehood_server.model.nearest import nearest
-from fumehood_server.model.schema import MAX_PATTERN_STATES, SchemaError, canonical_schema, check_schema, sha256_of
+from fumehood_server.model.schema import (
+    MAX_PATTERN_STATES,
+    SchemaError,
+    canonical_schema,
+    check_schema,
+    pattern_states,
+    sha256_of,
+)
 from fumehood_server.model.tool import (
     DEFAULT_TIMEOUT_S,
     MAX_CPUS,
@@ -36,6 +43,8 @@ _MAX_DESCRIPTION_CHARS = 8192
 _MAX_CAPABILITIES = 64
 _MAX_CLAIMS = 16
 _CLAIM = re.compile(r"[A-Za-z]{1,64}: (?:true|false)")
+MAX_PLUGIN_STATES = 400_000
+"""Of the patterns of all schemas of a plugin together: each process of it that sends others has them checked anew."""
 _MAX_LIMIT = 2**53 - 1
 """Largest whole number that canonical JSON holds (RFC 8785)."""
 
@@ -92,6 +101,22 @@ def check_definition(
     `max_states`: of the patterns of each of its schemas (`check_schema`).
     """
     return _checked(raw, _Checker(functools.partial(check_schema, max_states=max_states)))
+
+
+class PluginSchemas:
+    """Checks the definitions of one plugin, whose patterns have a bound together."""
+
+    def __init__(self) -> None:
+        """None was checked yet."""
+        self._states_left = MAX_PLUGIN_STATES
+
+    def check(self, raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+        """As `check_definition`. Counts the patterns of what is taken."""
+        definition, problems = check_definition(raw, max_states=min(MAX_PATTERN_STATES, max(self._states_left, 0)))
+        if definition is not None:
+            self._states_left -= pattern_states(definition.input_schema_json)
+            self._states_left -= pattern_states(definition.output_schema_json)
+        return definition, problems
 
 
 def _as_pinned(text: str, *, arguments: bool) -> str:  # noqa: ARG001 - as check_schema has it

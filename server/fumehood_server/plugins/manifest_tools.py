@@ -10,7 +10,7 @@ from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import ToolDefinition
 from fumehood_server.plugins.cli_template import check_template
-from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
+from fumehood_server.plugins.definitions import FieldProblem, PluginSchemas, RawDefinition
 from fumehood_server.plugins.manifest_file import VARIABLE_NAME, ManifestFile, PluginTable, ToolTable
 from fumehood_server.plugins.manifest_start import EXAMPLES, binary_problem
 
@@ -32,8 +32,9 @@ def read_tools(file: ManifestFile, source: TomlSource, problems: list[ConfigErro
     if not file.tool:
         problems.append(source.problem((), f'a plugin of kind "{kind}" declares no tool', "write [[tool]]"))
     tools: list[ToolDefinition] = []
+    schemas = PluginSchemas()
     for index, table in enumerate(file.tool):
-        definition, found = _read_tool(table, file.plugin)
+        definition, found = _read_tool(table, file.plugin, schemas)
         if any(definition and definition.name == each.name for each in tools):
             found = (*found, FieldProblem("name", "is the name of two tools", "rename one"))
         for each in found:
@@ -44,7 +45,9 @@ def read_tools(file: ManifestFile, source: TomlSource, problems: list[ConfigErro
     return tools
 
 
-def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+def _read_tool(
+    table: ToolTable, plugin: PluginTable, schemas: PluginSchemas
+) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
     raw = RawDefinition(
         name=table.name,
         title=table.title,
@@ -63,7 +66,7 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
     )
     if plugin.kind is Kind.CLI:
         raw = replace(raw, requires=(*raw.requires, f"binary:{table.binary or plugin.binary}"))
-    definition, problems = check_definition(raw)
+    definition, problems = schemas.check(raw)
     return definition, (*problems, *_check_argv(table, plugin.kind, definition))
 
 
