@@ -105,7 +105,7 @@ def open_house(log: Path, *, nice: int) -> Iterator[House]:
 
 
 def _plugins(folder: Path, port: int) -> Iterator[tuple[Path, str]]:
-    for name in ("quiet", "honest", "hostile"):
+    for name in ("quiet", "honest", "hostile", "changing"):
         yield shutil.copytree(_PLUGINS / name, folder / name), ""
     checks = [{"$ref": f"#/$defs/d{number}"} for number in range(_REFERENCES)]
     schema = {

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -45,6 +46,9 @@ _MAX_CLAIMS = 16
 _CLAIM = re.compile(r"[A-Za-z]{1,64}: (?:true|false)")
 MAX_PLUGIN_STATES = 400_000
 """Of the patterns of all schemas of a plugin together: each process of it that sends others has them checked anew."""
+_COSTLY_STATES = 2_000
+_PAUSES = 4
+_LONGEST_PAUSE_S = 0.5
 _MAX_LIMIT = 2**53 - 1
 """Largest whole number that canonical JSON holds (RFC 8785)."""
 
@@ -104,7 +108,11 @@ def check_definition(
 
 
 class PluginSchemas:
-    """Checks the definitions of one plugin, whose patterns have a bound together."""
+    """Checks the definitions of one plugin, whose patterns have a bound together. Not for an event loop's thread.
+
+    No other thread runs while a pattern is built. So that a plugin with many is no burden to those whom a sidecar
+    serves meanwhile, it waits after each definition that has costly ones, several times as long as it took.
+    """
 
     def __init__(self) -> None:
         """None was checked yet."""
@@ -112,10 +120,14 @@ class PluginSchemas:
 
     def check(self, raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
         """As `check_definition`. Counts the patterns of what is taken."""
+        begun = time.monotonic()
         definition, problems = check_definition(raw, max_states=min(MAX_PATTERN_STATES, max(self._states_left, 0)))
         if definition is not None:
-            self._states_left -= pattern_states(definition.input_schema_json)
-            self._states_left -= pattern_states(definition.output_schema_json)
+            schemas = (definition.input_schema_json, definition.output_schema_json)
+            states = sum(map(pattern_states, schemas))
+            self._states_left -= states
+            if states > _COSTLY_STATES:
+                time.sleep(min(_PAUSES * (time.monotonic() - begun), _LONGEST_PAUSE_S))
         return definition, problems
 
 

@@ -28,6 +28,7 @@ KINDS = {
     "many rules": Kind("500 references that look at a text of 1 MB", callers.many_rules),
     "bursts": Kind("4,000 calls at once", callers.bursts),
     "reloads": Kind("a plugin reloaded again and again", callers.reloads),
+    "definitions": Kind("definitions that are others at each look, long and costly", callers.definitions),
     "joins": Kind("a call of 0.9 MB asked for a hundred times while it runs", waiting.joins),
     "waits": Kind("300 requests that wait for a call, and 300 for a plugin", waiting.waits),
     "unread results": Kind("1,000 results of 1 MiB that nobody reads", unread.results),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from pathlib import Path
 
 from fumehood.v1 import plugin_service_pb2
 
@@ -12,6 +14,10 @@ from tests.soak.arena import Arena
 _KEYS = 80_000
 _BURST = 4000
 _TEXT_BYTES = 1_000_000
+_VALUES = 9_000
+"""In one definition: at more the sidecar refuses it unread."""
+_PATTERNS = 20
+"""Each in a definition of its own, near to what one may take to build, and together to what a plugin's may."""
 
 
 async def keys_twice(arena: Arena) -> None:
@@ -50,3 +56,31 @@ async def reloads(arena: Arena) -> None:
                 arena.outcomes["ok"] += 1
 
         await arena.repeat(reload)
+
+
+async def definitions(arena: Arena) -> None:
+    """A plugin read again and again whose definitions are others each time, long and costly to check."""
+    async with arena.channel() as channel:
+        plugins = arena.plugins(channel)
+        found = await plugins.GetPlugin(plugin_service_pb2.GetPluginRequest(name="changing"))
+        manifest = Path(found.plugin.path) / "plugin.toml"
+        head = manifest.read_text().partition("[[tool]]")[0]
+
+        async def reload() -> None:
+            manifest.write_text(head + "".join(map(_definition, range(_PATTERNS))))
+            request = plugin_service_pb2.ReloadPluginRequest(name="changing")
+            await arena.counted(plugins.ReloadPlugin(request, timeout=60))
+
+        await arena.repeat(reload)
+
+
+def _definition(number: int) -> str:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"pattern": f"^\\pL{{{random.randrange(70, 80)}}}$"}},  # noqa: S311 - no secret
+        "examples": [[random.randrange(101) for _ in range(_VALUES)]],  # noqa: S311 - no secret
+    }
+    return (
+        f'[[tool]]\nname = "tool{number}"\ndescription = "One of many, and another each time."\n'
+        f"side_effects = \"none\"\ninput_schema = '{json.dumps(schema)}'\n"
+    )
