@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 from fumehood_sandbox import Level
-from fumehood_server.calls import Executor
+from fumehood_server.calls import Call, Executor
+from fumehood_server.calls.deadlines import Bound, Deadline
 from fumehood_server.calls.documents import Cause, DocumentChecks, NoVerdictError
+from fumehood_server.calls.errors import EndedEarlyError
+from fumehood_server.calls.steps.validate import validate
 from fumehood_server.journal.off import NO_JOURNAL
-from fumehood_server.model.call import CallOutcome
+from fumehood_server.model.call import CallOutcome, CallRequest
+from fumehood_server.model.caller import Caller
 from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.telemetry import get_logger
@@ -278,24 +282,78 @@ async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cance
     os.kill(process_of(checks), signal.SIGSTOP)
     late = executor.start(request(LARGE, timeout_s=0.01, call_id="late"))
     cancelled = executor.start(request(LARGE, call_id="cancelled"))
-    assert code_of(await ended(late)) is Code.TOOL_TIMEOUT
+    outcome = await ended(late)
+    assert code_of(outcome) is Code.TOOL_TIMEOUT
+    assert outcome.error is not None
+    assert "not validated within 0.01 s, the timeout of the request" in outcome.error.message
     executor.cancel("cancelled")
     assert code_of(await ended(cancelled)) is Code.CANCELLED_SIGNAL
 
 
-async def test_one_callers_large_arguments_let_anothers_in(pools: FakePools, worker: FakeWorker) -> None:
+@pytest.mark.parametrize(
+    ("kind", "bound", "words"),
+    [
+        (Kind.ARGUMENTS, Bound.WAIT, "The arguments of echo were not validated within 0.01 s: large documents"),
+        (Kind.OUTPUT, Bound.WAIT, "echo has run, but its output was not validated within 0.01 s: large documents"),
+        (Kind.ARGUMENTS, Bound.CALLER, "The arguments of echo were not validated before the caller's deadline: large"),
+    ],
+)
+async def test_a_turn_that_does_not_come_is_not_told_as_a_worker_that_does_not(
+    checks: DocumentChecks, kind: Kind, bound: Bound, words: str
+) -> None:
+    os.kill(process_of(checks), signal.SIGSTOP)
+    call = Call(request())
+    with pytest.raises(EndedEarlyError) as caught:
+        await validate(call, tool(), document(LARGE, kind=kind), checks, Deadline(time.monotonic() + 0.01, bound, 0.01))
+    os.kill(process_of(checks), signal.SIGCONT)
+    assert caught.value.error.message.startswith(words)
+    assert caught.value.error.details["phase"] == "validate"
+
+
+async def test_a_result_that_is_not_validated_in_time_says_that_the_tool_has_run(
+    worker: FakeWorker, pools: FakePools
+) -> None:
+    worker.answer = lambda _: answered(details_json=LARGE)
+    roomy = tool(output_schema=OBJECT, level=Level.WRITE)
+    assert roomy.spec is not None
+    roomy = replace(roomy, spec=replace(roomy.spec, output_bytes=len(LARGE)))
+    async with Executor(FakeTools((roomy,)), pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
+        await executor._needs.checks.check_beside("warm", SMALL)
+        os.kill(process_of(executor._needs.checks), signal.SIGSTOP)
+        late = await ended(executor.start(request(timeout_s=0.25)))
+        os.kill(process_of(executor._needs.checks), signal.SIGCONT)
+        fine = await ended(executor.start(request()))
+    assert late.error is not None
+    assert (late.error.code, late.error.retryable) == (Code.TOOL_TIMEOUT, False)
+    assert late.error.message.startswith("echo has run, but its output was not validated within 0.25 s, the timeout")
+    assert late.error.details["tool_finished"]
+    assert (fine.error, fine.details_json) == (None, LARGE)
+
+
+def large_call(call_id: str, connection: str, *, name: str = "", tool: str = "echo") -> CallRequest:
+    caller = Caller(name=name, connection=connection)
+    return replace(request(LARGE, call_id=call_id, name=tool), caller=caller.recorded, identity=caller)
+
+
+async def test_many_connections_and_tools_with_large_arguments_let_other_callers_in(
+    pools: FakePools, worker: FakeWorker
+) -> None:
     worker.answer = lambda _: answered("done")
-    async with Executor(FakeTools((tool(),)), pools, journal=NO_JOURNAL, max_concurrent_calls=99) as executor:
+    flood = [large_call(f"tcp-{index}", f"ipv4:127.0.0.1:{index}") for index in range(20)]
+    flood += [large_call(f"tool-{index}", "ipv4:10.0.0.1:9", name="flood", tool=f"t{index}") for index in range(20)]
+    few = [large_call("named", "ipv4:10.0.0.1:9", name="svc"), large_call("unix", "unix:")]
+    tools = FakeTools((tool(), *(tool(f"t{index}") for index in range(20))))
+    async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=99) as executor:
         checks = executor._needs.checks
         await checks.check_beside("warm", SMALL)
         os.kill(process_of(checks), signal.SIGSTOP)
-        many = [replace(request(LARGE, call_id=f"many-{index}"), caller="ipv4:1") for index in range(20)]
-        few = replace(request(LARGE, call_id="few"), caller="ipv4:2")
-        calls = [executor.start(each) for each in (*many, few)]
+        calls = [executor.start(each) for each in (*flood, *few)]
         await until(lambda: checks.busy)
         os.kill(process_of(checks), signal.SIGCONT)
-        assert [(await ended(call)).error for call in calls] == [None] * 21
-    assert "few" in [each.invocation.call_id for each in worker.attempts[:3]]
+        assert [(await ended(call)).error for call in calls] == [None] * 42
+    # After the one that had begun, one of each caller that floods.
+    order = [each.invocation.call_id for each in worker.attempts]
+    assert set(order[:5]) > {"named", "unix"}
 
 
 async def test_large_and_small_arguments_are_refused_alike(worker: FakeWorker, executor: Executor) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Self
 
 import grpc
 import psutil
@@ -102,9 +104,8 @@ async def test_streams_of_reflection_are_bounded_for_each_connection(sidecar: Si
 
 
 @contextlib.asynccontextmanager
-async def _slow_reader() -> AsyncIterator[str]:
-    """A server whose requests must be whole within a twentieth of a second. Gives its target."""
-    reader = RequestReader(UnreadAnswers(lambda _: None), within_s=0.05)
+async def _served(reader: RequestReader, unix: str = "") -> AsyncIterator[str]:
+    """A server that reads its requests by `reader`, at a unix socket as well if there is a path. Gives its target."""
 
     async def echo(request: health_pb2.HealthCheckRequest, _context: object) -> bytes:
         return bytes(request.SerializeToString())
@@ -113,6 +114,8 @@ async def _slow_reader() -> AsyncIterator[str]:
     methods = {"Echo": reader.unary(echo, health_pb2.HealthCheckRequest, max_bytes=100)}
     server.add_generic_rpc_handlers((Service("test.Echo", methods).handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
+    if unix:
+        server.add_insecure_port(f"unix:{unix}")
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -121,13 +124,84 @@ async def _slow_reader() -> AsyncIterator[str]:
 
 
 async def test_a_request_that_is_not_whole_in_time_is_given_up() -> None:
-    async with _slow_reader() as target, grpc.aio.insecure_channel(target) as channel:
+    reader = RequestReader(UnreadAnswers(lambda _: None), within_s=0.05)
+    async with _served(reader) as target, grpc.aio.insecure_channel(target) as channel:
         answer = await channel.stream_unary("/test.Echo/Echo")(iter([b"\x0a\x01x"]), timeout=BOUND_S)
         assert answer == b"\x0a\x01x"
         half = channel.stream_unary("/test.Echo/Echo")(timeout=BOUND_S)  # nothing of it is sent
         assert await refused(half) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "REQUEST_INCOMPLETE")
         longer = channel.stream_unary("/test.Echo/Echo")(iter([b"\x0a\x7f" + b"x" * 127]), timeout=BOUND_S)
         assert await refused(longer) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
+
+
+_PLACES = 4
+
+
+class _Halves:
+    """Requests that are begun one after the other, and of which nothing is sent, to a reader with four places."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reader = RequestReader(UnreadAnswers(lambda _: None), max_arriving=_PLACES)
+        self.socket = folder / "s"
+        self._stack = contextlib.AsyncExitStack()
+        self._tcp = ""
+
+    async def __aenter__(self) -> Self:
+        self._tcp = await self._stack.enter_async_context(_served(self.reader, str(self.socket)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def connection(self, *, unix: bool = False) -> grpc.aio.Channel:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        target = f"unix:{self.socket}" if unix else self._tcp
+        return await self._stack.enter_async_context(grpc.aio.insecure_channel(target, options=options))
+
+    async def begin(self, channel: grpc.aio.Channel) -> grpc.aio.StreamUnaryCall[bytes, bytes]:
+        before = set(self.reader._arriving)
+        half = channel.stream_unary("/test.Echo/Echo")(timeout=BOUND_S)
+        async with asyncio.timeout(BOUND_S):
+            while set(self.reader._arriving) <= before:  # noqa: ASYNC110 - until gRPC has it
+                await asyncio.sleep(0.001)
+        return half
+
+
+async def _finished(half: grpc.aio.StreamUnaryCall[bytes, bytes]) -> bytes:
+    await half.write(b"\x0a\x01x")
+    await half.done_writing()
+    return await half
+
+
+async def _made_room(half: grpc.aio.StreamUnaryCall[bytes, bytes]) -> bool:
+    return await refused(half) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "REQUEST_INCOMPLETE")
+
+
+async def test_newer_requests_of_one_connection_leave_anothers_slow_one(tmp_path: Path) -> None:
+    async with _Halves(tmp_path) as halves:
+        slow = await halves.begin(await halves.connection())
+        flood = await halves.connection()
+        newer = [await halves.begin(flood) for _ in range(2 * _PLACES)]
+        assert all([await _made_room(each) for each in newer[: 1 - _PLACES]])
+        for each in (slow, *newer[1 - _PLACES :]):
+            assert await _finished(each) == b"\x0a\x01x"
+
+
+async def test_newer_requests_of_many_connections_leave_the_slow_one_of_another_caller(tmp_path: Path) -> None:
+    async with _Halves(tmp_path) as halves:
+        slow = await halves.begin(await halves.connection(unix=True))
+        newer = [await halves.begin(await halves.connection()) for _ in range(2 * _PLACES)]
+        assert all([await _made_room(each) for each in newer[: 1 - _PLACES]])
+        for each in (slow, *newer[1 - _PLACES :]):
+            assert await _finished(each) == b"\x0a\x01x"
+
+
+async def test_the_oldest_of_whoever_is_alone_makes_room(tmp_path: Path) -> None:
+    async with _Halves(tmp_path) as halves:
+        connection = await halves.connection(unix=True)
+        oldest, *rest = [await halves.begin(connection) for _ in range(_PLACES + 1)]
+        assert await _made_room(oldest)
+        assert [await _finished(each) for each in rest] == [b"\x0a\x01x"] * _PLACES
 
 
 def test_what_is_counted_apart_leaves_the_rest_its_bounds() -> None:

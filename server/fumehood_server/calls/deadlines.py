@@ -27,7 +27,7 @@ class Bound(StrEnum):
     PREPARE = "prepare"
     """Ours, on what the plugin makes of the arguments: counted from when it was asked."""
     WAIT = "wait"
-    """Ours, on waiting for a worker."""
+    """Ours, on waiting for a worker, or for a turn such as that of a large document."""
 
 
 @dataclass(frozen=True, slots=True)

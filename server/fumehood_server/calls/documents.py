@@ -11,7 +11,7 @@ from typing import Self
 
 from structlog.typing import FilteringBoundLogger
 
-from fumehood_server.calls.round_robin import RoundRobin
+from fumehood_server.calls.round_robin import KeyPath, RoundRobin
 from fumehood_server.calls.validator_process import ValidatorProcess, start_validator
 from fumehood_server.errors import FumehoodError
 from fumehood_server.validation.budget import INLINE, OverBudgetError
@@ -28,6 +28,8 @@ is bounded by the process itself (`CPU_S`)."""
 IDLE_S = 60.0
 """An idle process is ended after so long: who has few large documents should not pay its memory all day."""
 
+_NO_CALLER = ""
+"""Among callers. None has this name, nor this for its connection."""
 
 SHORT_SCHEMA_CHARS = 1024
 """Schemas up to here are compiled on the loop, within some 10 ms for the worst and 2 ms for usual ones."""
@@ -117,7 +119,7 @@ class DocumentChecks:
         except OverBudgetError:
             return None
 
-    async def check(self, key: str, document: Document) -> Verdict:
+    async def check(self, key: str | KeyPath, document: Document) -> Verdict:
         """The verdict, of the process where `check_now` has none. A cancelled wait leaves what has begun to its end.
 
         Raises:
@@ -130,19 +132,22 @@ class DocumentChecks:
                 return verdict
         return await self.check_beside(key, document)
 
-    async def check_beside(self, key: str, document: Document) -> Verdict:
-        """The verdict of the process. Keys take turns.
+    async def check_beside(self, key: str | KeyPath, document: Document) -> Verdict:
+        """The verdict of the process. The keys of each level of a path take turns.
+
+        A key alone is of what no single caller asks for, such as a run: all those have one turn among the callers.
 
         Raises:
             NoVerdictError: there is none.
         """
+        path = (_NO_CALLER, key) if isinstance(key, str) else key
         job = _Job(document)
-        self._jobs.put(key, job)
+        self._jobs.put(path, job)
         self._wanted.set()
         try:
             return await job.verdict
         except asyncio.CancelledError:
-            self._jobs.remove(key, job)
+            self._jobs.remove(path, job)
             raise
 
     def _is_compiled(self, document: Document) -> bool:

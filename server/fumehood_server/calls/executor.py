@@ -29,7 +29,7 @@ from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallOutcome, CallQuestion, CallRequest
-from fumehood_server.model.caller import CallerRights, UnrestrictedRights
+from fumehood_server.model.caller import Caller, CallerRights, UnrestrictedRights
 from fumehood_server.model.hooks import NO_HOOKS, Hooks
 from fumehood_server.model.inferences import Models
 from fumehood_server.model.journal import Journal
@@ -176,12 +176,14 @@ class Executor:
         """The call of this id that is under way."""
         return self._registry.find_call(call_id)
 
-    async def check_answer(self, question: CallQuestion, content_json: str, caller: str) -> Verdict:
+    async def check_answer(self, question: CallQuestion, content_json: str, caller: Caller) -> Verdict:
         """What is wrong with what was filled in, or how it is handed on. Raises NoVerdictError."""
         digest = hashlib.sha256(question.schema_json.encode()).hexdigest()
         document = Document(Kind.ARGUMENTS, f"question {digest}", question.schema_json, content_json)
         found = self._needs.checks.check_now(document)
-        return found if found is not None else await self._needs.checks.check(f"{caller} {question.tool}", document)
+        if found is not None:
+            return found
+        return await self._needs.checks.check((*caller.turn_path, question.tool), document)
 
     def cancel(self, call_id: str, note: str = "", by: str = "") -> bool:
         """Cancel the call of this id on a caller's word. False: none is under way. `by` names who asks."""

@@ -41,6 +41,15 @@ class Caller:
         return self.name or self.connection
 
     @property
+    def turn_path(self) -> tuple[str, str]:
+        """By what it takes turns with others, outermost first: its name, else where it comes from; its connection.
+
+        Without a name all on unix sockets are one, and so are all over TCP, which are of this machine (`NONE`): it
+        has more loopback addresses than a caller could be counted by.
+        """
+        return self.name or self.connection.partition(":")[0] + ":", self.connection
+
+    @property
     def is_by_unix(self) -> bool:
         """Whether it came by a unix socket."""
         return self.connection == UNIX_CONNECTION

@@ -70,7 +70,7 @@ async def _checked(
             raise _invalid("content_json is for a question that has something to fill in, and this one has not")
         return ""
     try:
-        verdict = await server.executor.check_answer(question, request.content_json or "{}", caller.recorded)
+        verdict = await server.executor.check_answer(question, request.content_json or "{}", caller)
     except NoVerdictError as exc:
         raise _invalid(f"content_json can't be checked: {exc}") from exc
     if isinstance(verdict, Rejected):

@@ -1,4 +1,4 @@
-"""Reads the requests of every method: few arrive at a time, and the one that has been arriving for longest makes room.
+"""Reads the requests of every method: few arrive at a time, and the oldest of the caller that has most makes room.
 
 To gRPC all methods take a stream of requests, which is the same on the wire: so it reads a message, and takes more of
 it than the first flow-control window, only when it is asked to.
@@ -7,6 +7,7 @@ it than the first flow-control window, only when it is asked to.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -15,6 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.caller import Caller
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.pacing import Pacer
 from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
@@ -100,8 +102,8 @@ class RequestReader:
         self._waiting = WaitingRequests(MAX_WAITING)
         self.for_outcomes = WaitingRequests(MAX_OUTCOME_WAITS)
         """Those that wait as long as a call or a run takes: others are not to wait for such places."""
-        self._arriving: dict[asyncio.Task[Any], None] = {}
-        """The handlers that read. One that is told to give up is taken out first."""
+        self._arriving: dict[asyncio.Task[Any], tuple[str, str]] = {}
+        """The handlers that read, with the `turn_path` of their callers. One that is to give up is taken out first."""
 
     async def turn(self) -> None:
         """Return when it is this task's turn to go on with a request that holds much."""
@@ -189,11 +191,9 @@ class RequestReader:
             RefusedError: there is none, it doesn't come, or it is too large.
         """
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        if len(self._arriving) >= self._max_arriving:
-            oldest = next(iter(self._arriving))
-            del self._arriving[oldest]
-            oldest.cancel()
-        self._arriving[task] = None
+        path = _turn_path(context)
+        self._make_room(path)
+        self._arriving[task] = path
         try:
             async with asyncio.timeout(self._within_s):
                 request = await Requests(parser, context).read()
@@ -204,13 +204,34 @@ class RequestReader:
                 raise
             task.uncancel()
             raise _incomplete(
-                f"{self._max_arriving} newer requests are arriving, and this one is not read yet"
+                f"{self._max_arriving} requests are arriving, no caller has more of them, and this is its oldest"
             ) from None
         finally:
             self._arriving.pop(task, None)
         if request is None:
             raise RefusedError(_NO_REQUEST)
         return request
+
+    def _make_room(self, path: tuple[str, str]) -> None:
+        """Where there is none for one more, of `path`, give up the oldest of the caller that has most of them.
+
+        Of a caller's connections it is likewise that which has most.
+        """
+        if len(self._arriving) < self._max_arriving:
+            return
+        paths = [*self._arriving.values(), path]
+        of_caller, of_connection = Counter(caller for caller, _ in paths), Counter(paths)
+        # The first of the greatest, and so the oldest.
+        task, _ = max(self._arriving.items(), key=lambda each: (of_caller[each[1][0]], of_connection[each[1]]))
+        del self._arriving[task]
+        task.cancel()
+
+
+def _turn_path(context: _Context) -> tuple[str, str]:
+    try:
+        return asking().admitted.turn_path
+    except LookupError:  # health asks nobody who it is
+        return Caller(connection=context.peer()).turn_path
 
 
 def _incomplete(message: str) -> RefusedError:

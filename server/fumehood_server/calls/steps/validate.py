@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound, Deadline
 from fumehood_server.calls.documents import DOCUMENT_S, Cause, DocumentChecks, NoVerdictError
-from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.errors import EndedEarlyError, StepFailedError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
@@ -27,12 +28,16 @@ async def validate(
     verdict = checks.check_now(document)
     if verdict is not None:
         return verdict
-    # Callers take turns, and so do the tools of one: connections to unix sockets have no names of their own.
-    key = f"{call.request.caller} {tool.name}"
+    # Tools too: connections to unix sockets have no names of their own.
+    path = (*call.request.identity.turn_path, tool.name)
     try:
-        return await call.wait_for(lambda: checks.check(key, document), deadline)
+        return await call.wait_for(lambda: checks.check(path, document), deadline)
     except NoVerdictError as exc:
         raise StepFailedError(_error(tool, document, exc.cause)) from exc
+    except EndedEarlyError as exc:
+        if call.cancellation is not None:
+            raise
+        raise EndedEarlyError(_late(tool, document, deadline), exc.reason) from exc
 
 
 async def validate_in_time(call: Call, tool: RegisteredTool, checks: DocumentChecks, document: Document) -> Verdict:
@@ -43,6 +48,25 @@ async def validate_in_time(call: Call, tool: RegisteredTool, checks: DocumentChe
     """
     deadline = call.deadline(Bound.WAIT, time.monotonic(), max(MIN_WAIT_S, tool.timeout_s))
     return await validate(call, tool, document, checks, deadline)
+
+
+_WITHIN = {
+    Bound.REQUEST: "within {limit_s:g} s, the timeout of the request",
+    Bound.CALLER: "before the caller's deadline",
+}
+_WITHIN_OURS = "within {limit_s:g} s"
+
+
+def _late(tool: RegisteredTool, document: Document, deadline: Deadline) -> CallError:
+    """Of a call that met the deadline while it waited for its verdict. `deadline.error` speaks of workers."""
+    error = deadline.error(tool.name)
+    within = _WITHIN.get(deadline.bound, _WITHIN_OURS).format(limit_s=deadline.limit_s)
+    why = "large documents are validated one by one, and this one's turn came too late or not at all."
+    if document.kind is Kind.OUTPUT:
+        message = f"{tool.name} has run, but its output was not validated {within}: {why}"
+    else:
+        message = f"The arguments of {tool.name} were not validated {within}: {why} Try again later."
+    return replace(error, message=message, details={**error.details, "phase": "validate", "plugin": tool.plugin})
 
 
 def _error(tool: RegisteredTool, document: Document, cause: Cause) -> CallError:
