@@ -8,12 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fumehood_server.config import load_config
+from fumehood_sandbox import Level
+from fumehood_server.cli.commands.serve import _with_listen, _with_plugins
+from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
+from fumehood_server.cli.failure import CommandError
+from fumehood_server.config import SidecarConfig, load_config
 from fumehood_server.config.effective import effective_document
 from fumehood_server.config.library_settings import credential_paths
 from fumehood_server.errors import ConfigError
 
-from tests.cli.command import environment
+from tests.cli.command import environment, fumehood
+from tests.plugins.support import cli
 
 PLUGIN = '[[plugin]]\npath = "dice"\nmax_side_effects = "write"\n{} = ["{}"]\n'
 
@@ -186,6 +191,122 @@ def test_a_symlink_that_leads_to_what_the_sidecar_reads_or_listens_on_cannot_be_
     config.write_text(config.read_text().replace(f"{folder}/data", str(turned)))
     with pytest.raises(ConfigError, match="which no plugin may write"):
         load_config(named)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ("data/f.sock", True),
+        ("data/run/f.sock", True),
+        ("links/to-link/f.sock", True),
+        ("run/f.sock", False),
+        ("links/run/f.sock", False),
+    ],
+)
+def test_sockets_of_the_command_line_are_held_to_the_check_of_the_file_s(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, address: str, *, is_refused: bool
+) -> None:
+    links_to_run(folder)
+    monkeypatch.chdir(folder)
+    grant = PLUGIN.format("write", "data")
+    config = folder / "fumehood.toml"
+    config.write_text(f'[server]\nlisten = ["unix:{address}"]\n{grant}')
+    if is_refused:
+        with pytest.raises(ConfigError, match="which no plugin may write"):
+            load_config(config)
+    else:
+        load_config(config)
+    config.write_text(grant)
+    taken, done = load_config(config), with_listen(load_config(config), address)
+    if is_refused:
+        assert done.startswith("--listen: ")
+        assert "the folder of the sidecar's socket" in done
+    else:
+        assert done == f"unix:{folder / address}"
+    assert with_listen(taken, "") == f"unix:{folder}/.fumehood/fumehood.sock"
+
+
+def links_to_run(folder: Path) -> None:
+    """One link in `data`, which a plugin may write, and others in `links`, of which one leads there."""
+    for name in ("run", "links"):
+        (folder / name).mkdir()
+    (folder / "data/run").symlink_to("../run")
+    (folder / "links/run").symlink_to("../run")
+    (folder / "links/to-link").symlink_to("../data/run")
+
+
+def with_listen(config: SidecarConfig, address: str) -> str:
+    """What the sidecar listens on, or why it doesn't."""
+    try:
+        (listen,) = _with_listen(config, (f"unix:{address}",) if address else ()).server.listen
+    except CommandError as error:
+        return error.what
+    return listen.target
+
+
+def test_plugins_of_the_command_line_are_held_to_the_checks_of_the_file_s(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links_to_run(folder)
+    monkeypatch.chdir(folder)
+    for name in ("run/p", "conf/.fumehood"):
+        (folder / name).mkdir()
+    path = folder / "fumehood.toml"
+    grant = PLUGIN.format("write", "data")
+
+    def refusal(text: str, plugin: str) -> str:
+        path.write_text(text + grant)
+        try:
+            config = _with_plugins(load_config(path), (Path(plugin),))
+        except CommandError as error:
+            return error.what
+        assert config.plugins[-1].path == (folder / plugin).resolve()
+        return ""
+
+    assert "a symlink to the folder of a plugin" in refusal("", "data/run/p")
+    assert refusal("", "links/run/p") == ""
+    keyed = '[secrets.KEY]\nfile = "conf/key"\n'
+    assert "the file of the secret KEY" in refusal(keyed, "conf")
+    assert refusal(keyed, "run/p") == ""
+    assert "state_dir" in refusal('[server]\nstate_dir = "conf/state"\n', "conf")
+    assert refusal('[server]\nstate_dir = "conf/.fumehood"\n', "conf") == ""
+
+
+def test_a_plugin_is_not_added_with_a_grant_through_a_symlink_that_another_can_replace(folder: Path) -> None:
+    links_to_run(folder)
+    path = folder / "fumehood.toml"
+    path.write_text(PLUGIN.format("write", "data"))
+    cli(folder / "new")
+    done = fumehood("plugin", "add", "new", "--read", "data/run", "--yes", folder=folder)
+    assert done.status == 2, done.stderr
+    assert "--read: " in done.stderr
+    assert "leads through the symlink" in done.stderr
+    done = fumehood("plugin", "add", "new", "--read", "links/run", "--yes", folder=folder)
+    assert done.status == 0, done.stderr
+    assert 'read = ["run"]' in path.read_text()
+
+
+@pytest.mark.parametrize("option", ["read", "write", "secret"])
+def test_a_sidecar_for_development_is_granted_paths_as_they_are_named(folder: Path, option: str) -> None:
+    links_to_run(folder)
+    (folder / "run/key").touch()
+
+    def load_granted(within: Path) -> None:
+        secret = within / "key" if option == "secret" else folder / "conf/key"
+        grants = DevGrants(
+            max_side_effects=Level.WRITE,
+            read=[within] if option == "read" else [],
+            write=[folder / "data", *([within] if option == "write" else [])],
+            secrets=[DevSecret(name="KEY", file=secret)],
+        )
+        private = folder / "private"
+        private.mkdir(exist_ok=True)
+        DevSidecar(private, folder / "dice", grants, lambda _: None, environments=folder / "environments")
+        load_config(private / "fumehood.toml")
+
+    with pytest.raises(ConfigError, match="leads through the symlink"):
+        load_granted(folder / "data/run")
+    load_granted(folder / "links/run")
 
 
 @pytest.mark.parametrize(

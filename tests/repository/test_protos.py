@@ -70,3 +70,40 @@ def test_the_generated_code_is_what_the_protos_generate() -> None:
         env={"PATH": path},
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+OPTIONS = ("go_package", "java_package", "java_multiple_files", "java_outer_classname")
+
+
+def unusable_elsewhere(files: descriptor_pb2.FileDescriptorSet) -> list[str]:
+    """What of the options for Go and Java is missing, and each class of a file that has the name of a message's."""
+    names = {each.name for file in files.file for each in (*file.message_type, *file.enum_type, *file.service)}
+    found: list[str] = []
+    for file in files.file:
+        found += [f"{file.name}: {name}" for name in OPTIONS if not getattr(file.options, name)]
+        if file.options.java_outer_classname in names:
+            found.append(f"{file.name}: {file.options.java_outer_classname} is a message too")
+    return found
+
+
+def test_go_and_java_have_packages_and_no_class_of_a_file_has_a_message_s_name(tmp_path: Path) -> None:
+    files = described(tmp_path, *SOURCES)
+    assert unusable_elsewhere(files) == []
+    assert len({(each.options.go_package, each.options.java_package) for each in files.file}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"go_package": '"a;a"', "java_package": '"a"', "java_multiple_files": "true"}, ["java_outer_classname"]),
+        ({"java_outer_classname": '"ErrorProto"'}, ["go_package", "java_package", "java_multiple_files"]),
+        (dict.fromkeys(OPTIONS[:2], '"a"') | {OPTIONS[2]: "true", OPTIONS[3]: '"Error"'}, ["Error is a message too"]),
+        (dict.fromkeys(OPTIONS[:2], '"a"') | {OPTIONS[2]: "true", OPTIONS[3]: '"ErrorProto"'}, []),
+    ],
+)
+def test_an_option_that_is_missing_or_clashes_is_found(
+    tmp_path: Path, options: dict[str, str], found: list[str]
+) -> None:
+    lines = "".join(f"option {name} = {value};\n" for name, value in options.items())
+    (tmp_path / "error.proto").write_text(f'syntax = "proto3";\npackage a;\n{lines}message Error {{}}\n')
+    assert unusable_elsewhere(described(tmp_path, "error.proto")) == [f"error.proto: {each}" for each in found]

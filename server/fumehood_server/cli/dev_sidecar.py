@@ -213,8 +213,8 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         "[[plugin]]",
         f"path = {quoted(plugin)}",
         f'max_side_effects = "{grants.max_side_effects}"',
-        f"read = [{', '.join(quoted(path.resolve()) for path in grants.read)}]",
-        f"write = [{', '.join(quoted(path.resolve()) for path in grants.write)}]",
+        f"read = [{', '.join(quoted(path.absolute()) for path in grants.read)}]",
+        f"write = [{', '.join(quoted(path.absolute()) for path in grants.write)}]",
         f"hosts = [{', '.join(map(quoted, grants.hosts))}]",
         f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
     ]
@@ -233,5 +233,5 @@ def _config(plugin: Path, grants: DevGrants) -> str:
 
 
 def _secret_lines(secret: DevSecret, quoted: Callable[[Path | str], str]) -> tuple[str, str]:
-    source = f"env = {quoted(secret.name)}" if secret.file is None else f"file = {quoted(secret.file.resolve())}"
+    source = f"env = {quoted(secret.name)}" if secret.file is None else f"file = {quoted(secret.file.absolute())}"
     return f"[secrets.{quoted(secret.name)}]", source

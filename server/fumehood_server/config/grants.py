@@ -72,10 +72,11 @@ def protected_paths(
     if config_path is not None:
         own += _named(config_path, "the sidecar's configuration", unreadable=config_is_secret)
     folders = [
-        *((each, "the folder of the sidecar's socket") for each in sockets),
         *((each, "the folder of a program that the sidecar runs for checkpoints") for each in checkpoint_command),
         *(((checkpoint_file, "the folder of the journal's checkpoints"),) if checkpoint_file is not None else ()),
     ]
+    for path in sockets:
+        own += socket_folder(path)
     for path, what in folders:
         own += _named(path.parent, what, within=False)
     for path in checkpoint_command:
@@ -86,7 +87,7 @@ def protected_paths(
         own += _named(path, "what the connection to the database is made by")
     for path in grammars:
         own += _named(path, "the file of a grammar")
-    plugins = [each for folder in plugin_folders for each in _named(folder, "the folder of a plugin")]
+    plugins = [each for folder in plugin_folders for each in plugin_folder(folder)]
     for path in files.secret:
         own += _named(path, "what the connection to the database is made by", unreadable=True)
     secrets = [
@@ -97,6 +98,16 @@ def protected_paths(
     ]
     theirs = [Protected(path, "credentials of the sidecar's user", unreadable=True) for path in credential_paths()]
     return (*own, *plugins, *secrets, *theirs)
+
+
+def socket_folder(path: Path) -> Iterator[Protected]:
+    """The folder of a socket that the sidecar listens on, and each symlink on the way there."""
+    return _named(path.parent, "the folder of the sidecar's socket", within=False)
+
+
+def plugin_folder(path: Path) -> Iterator[Protected]:
+    """The folder of a plugin, and each symlink on the way there."""
+    return _named(path, "the folder of a plugin")
 
 
 def _named(path: Path, what: str, *, unreadable: bool = False, within: bool = True) -> Iterator[Protected]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.config import SidecarConfig
+    from fumehood_server.config.grants import Protected
     from fumehood_server.errors import FumehoodError
     from fumehood_server.journal.postgres.driver import DriverMissingError
     from fumehood_server.mcp.errors import McpMissingError
@@ -182,6 +184,7 @@ def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig
 
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.config.callers import check_listen
+    from fumehood_server.config.grants import socket_folder
     from fumehood_server.config.listen import ListenError, parse_listen
 
     if not texts:
@@ -192,14 +195,9 @@ def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig
         check_listen(addresses, tls=server.tls, callers=config.callers, allow_anonymous=server.allow_anonymous)
     except ListenError as error:
         raise CommandError(f"--listen: {error.problem}", error.hint, code="BAD_ADDRESS") from error
-    writable = [Path(path) for plugin in config.plugins for path in plugin.grants.write]
-    for folder in (each.path.parent.resolve() for each in addresses if each.path is not None):
-        if any(folder.is_relative_to(each) for each in writable):
-            raise CommandError(
-                f'--listen: a plugin may write in "{folder}"',
-                "Put the socket into a folder of its own: a plugin could take its place.",
-                code="BAD_ADDRESS",
-            )
+    folders = [each for address in addresses if address.path is not None for each in socket_folder(address.path)]
+    todo = "Put the socket into a folder of its own: a plugin could take its place."
+    _check_writable(config, folders, "--listen", todo, code="BAD_ADDRESS")
     return replace(config, server=replace(config.server, listen=addresses))
 
 
@@ -209,21 +207,53 @@ def _with_plugins(config: SidecarConfig, folders: tuple[Path, ...]) -> SidecarCo
 
     from fumehood_sandbox import Level
 
-    from fumehood_server.cli.failure import CommandError
     from fumehood_server.config import PluginConfig
+    from fumehood_server.config.grants import plugin_folder
     from fumehood_server.model.plugin import Grants
 
     named = {plugin.path for plugin in config.plugins}
     new = dict.fromkeys(folder.resolve() for folder in folders)
-    writable = [Path(path) for plugin in config.plugins for path in plugin.grants.write]
-    for folder in new:
-        if any(folder.is_relative_to(each) or each.is_relative_to(folder) for each in writable):
-            raise CommandError(
-                f'--plugin: another plugin may write in "{folder}"',
-                "Grant a narrower folder in fumehood.toml: it could change the plugin.",
-                code="BAD_PLUGIN",
-            )
+    places = [each for folder in folders for each in plugin_folder(folder.absolute())]
+    todo = "Grant a narrower folder in fumehood.toml: it could change the plugin."
+    _check_writable(config, places, "--plugin", todo, code="BAD_PLUGIN")
+    _check_unreadable(config, [folder for folder in new if folder not in named])
     added = [
         PluginConfig(path=folder, grants=Grants(max_side_effects=Level.READ)) for folder in new if folder not in named
     ]
     return replace(config, plugins=(*config.plugins, *added))
+
+
+def _check_writable(config: SidecarConfig, places: Sequence[Protected], option: str, todo: str, *, code: str) -> None:
+    """Hold what an option names against the configuration's grants, as what the file names is held.
+
+    Raises:
+        CommandError: a plugin may write there, or may replace a symlink on the way there.
+    """
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.config.grants import GrantError, check_writable
+
+    for plugin in config.plugins:
+        try:
+            check_writable(tuple(map(Path, plugin.grants.write)), places)
+        except GrantError as error:
+            raise CommandError(f"{option}: {error.problem}", todo, code=code) from error
+
+
+def _check_unreadable(config: SidecarConfig, folders: Sequence[Path]) -> None:
+    """Refuse a plugin's folder that holds state or secrets of the sidecar: sandboxes are shown it.
+
+    Raises:
+        CommandError: there is one.
+    """
+    from fumehood_server.cli.failure import CommandError
+
+    for folder in folders:
+        for each in config.protected:
+            if not each.unreadable or not each.path.is_relative_to(folder):
+                continue
+            if ".fumehood" not in each.path.relative_to(folder).parts:  # no copy of a plugin holds one
+                raise CommandError(
+                    f'--plugin: {each.what}, "{each.path}", lies in "{folder}", which sandboxes are shown',
+                    "Keep it in a folder of its own.",
+                    code="BAD_PLUGIN",
+                )

@@ -97,7 +97,7 @@ async def verdict_of(checks: DocumentChecks, key: str, document: Document) -> Ve
 async def _schema(asked: OutputContract, checks: DocumentChecks, key: str) -> str:
     if asked.schema is None:
         return ""
-    text, most = json.dumps(asked.schema), INLINE.pattern_states
+    text, most = await asyncio.to_thread(json.dumps, asked.schema), INLINE.pattern_states
     try:
         try:  # a large one takes a while, mostly in Python, which lets others in; its patterns don't
             return await asyncio.to_thread(check_schema, text, arguments=False, max_states=most)

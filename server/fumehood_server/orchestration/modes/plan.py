@@ -13,10 +13,10 @@ from fumehood_server.orchestration.plans.actions import Actions
 from fumehood_server.orchestration.plans.asking import EXPLAINED, Asker, PlainText, as_subject
 from fumehood_server.orchestration.plans.checking import OutputChecks
 from fumehood_server.orchestration.plans.executor import PlanExecutor
+from fumehood_server.orchestration.plans.long_json import dumped
 from fumehood_server.orchestration.plans.plan import ExecutionPlan, Source
 from fumehood_server.orchestration.plans.planner import ModelPlanner, Planner, RequestPlanner
 from fumehood_server.orchestration.plans.references import read_reference
-from fumehood_server.orchestration.plans.rendering import dump
 from fumehood_server.orchestration.plans.trace import PlanTrace
 
 
@@ -50,14 +50,14 @@ async def _carry_out(run: RunContext, asker: Asker, plan: ExecutionPlan, trace: 
     run.enter(State.EXECUTE, "the steps are carried out")
     executor = PlanExecutor(run, plan, asker, trace)
     await executor.carry_out()
-    value = executor.output()
+    value = await executor.output()
     run.enter(State.VALIDATE, "every step has ended")
     error: CallError | None = None
     if not run.request.output.is_empty:
         error, value = await _validated(run, asker, plan, executor.actions, value)
     if error is not None and run.request.output.strict:
         raise RunFailedError(error)
-    content, output_json = (str(value), "") if isinstance(value, PlainText) else ("", dump(value))
+    content, output_json = (str(value), "") if isinstance(value, PlainText) else ("", await dumped(value))
     return ModeResult(
         content=content,
         output_json=output_json,
@@ -79,12 +79,12 @@ async def _validated(
     Where it is a model's whole answer, the model is told what is wrong and asked again, as often as the retries of the
     step say that the output is of.
     """
-    said, contract = as_subject(value, run.request.output)
+    said, contract = await as_subject(value, run.request.output)
     error, found = await asker.verdict(said, (contract,), _name(0))
     source = _source(plan)
     if source is None:
         return error, value if error is not None else found
-    question = actions.question(source.step, (*source.contracts, contract), most=source.retries, name_of=_name)
+    question = await actions.question(source.step, (*source.contracts, contract), most=source.retries, name_of=_name)
     attempt = 0
     while error is not None and error.code.category in EXPLAINED and attempt < source.retries:
         attempt += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +13,12 @@ from fumehood_server.orchestration.context import RunContext
 from fumehood_server.orchestration.failures import RunFailedError, failed
 from fumehood_server.orchestration.messages import Message, Role
 from fumehood_server.orchestration.plans.asking import Asker, PlainText, Question, as_subject
+from fumehood_server.orchestration.plans.long_json import loaded_strictly
 from fumehood_server.orchestration.plans.plan import ExecutionPlan
 from fumehood_server.orchestration.plans.rendering import NO_ITEM, Renderer
 from fumehood_server.orchestration.plans.steps import InferAction, ToolAction, ValidateStep
 from fumehood_server.orchestration.request import OutputContract
-from fumehood_server.validation.strict_json import JsonError, parse
+from fumehood_server.validation.strict_json import JsonError
 
 FIRST_DELAY_S = 0.1
 """Before a call is made again. Doubled each time: the executor has made its own attempts before."""
@@ -75,7 +75,7 @@ class Actions:
             RunFailedError: it is not right, nor is any that the model gave.
         """
         value = Renderer(self._outputs).value(step.of)
-        said, contract = as_subject(value, step.contract)
+        said, contract = await as_subject(value, step.contract)
         occasion.begins(None)
         error, found = await self._asker.verdict(said, (contract,), occasion.name(0))
         if error is None:
@@ -84,12 +84,12 @@ class Actions:
         if source is None or not step.retries:
             raise RunFailedError(error)
         contracts = (*source.contracts, contract)
-        question = self.question(
+        question = await self.question(
             source.step, contracts, most=step.retries, name_of=occasion.name, begins=occasion.begins
         )
         return await self._asker.answer(question, said, error)
 
-    def question(
+    async def question(
         self,
         action: InferAction,
         contracts: tuple[OutputContract, ...],
@@ -104,13 +104,14 @@ class Actions:
         Raises:
             RunFailedError: its prompt can't be made.
         """
-        prompt = Renderer(self._outputs, item).prompt(action.prompt)
+        renderer = Renderer(self._outputs, item)
+        prompt = await renderer.made(renderer.prompt, action.prompt)
         before = self._run.messages if action.sees_conversation else ()
         messages = (*before, Message(role=Role.USER, text=prompt))
         return Question(messages=messages, contracts=contracts, most=most, name_of=name_of, begins=begins)
 
     async def _infer(self, action: InferAction, occasion: Occasion) -> Any:  # noqa: ANN401 - any JSON value
-        question = self.question(
+        question = await self.question(
             action,
             (action.contract,),
             most=1 + occasion.retries,
@@ -121,7 +122,8 @@ class Actions:
         return await self._asker.answer(question)
 
     async def _call(self, action: ToolAction, occasion: Occasion) -> Any:  # noqa: ANN401 - any JSON value
-        arguments = Renderer(self._outputs, occasion.value).object_text(action.arguments)
+        renderer = Renderer(self._outputs, occasion.value)
+        arguments = await renderer.made(renderer.object_text, action.arguments)
         error: CallError | None = None
         for attempt in range(1, 2 + occasion.retries):
             occasion.begins(error)
@@ -131,7 +133,7 @@ class Actions:
                 error = exc.error
             else:
                 if outcome.error is None:
-                    return output_of(outcome)
+                    return await output_of(outcome)
                 error = outcome.error
             delay_s = _delay_s(error, attempt)
             if attempt > occasion.retries or delay_s is None:
@@ -140,7 +142,7 @@ class Actions:
         raise AssertionError("the last attempt returns or raises")
 
 
-def output_of(outcome: CallOutcome) -> Any:  # noqa: ANN401 - any JSON value
+async def output_of(outcome: CallOutcome) -> Any:  # noqa: ANN401 - any JSON value
     """A tool's structured result; its text where it has none.
 
     Raises:
@@ -148,10 +150,9 @@ def output_of(outcome: CallOutcome) -> Any:  # noqa: ANN401 - any JSON value
     """
     if outcome.details_json:
         try:
-            parse(outcome.details_json)
+            return await loaded_strictly(outcome.details_json)
         except JsonError as exc:
             raise failed(Code.CONSTRAINT_JSON_INVALID, f"the tool's result {exc.problem}") from None
-        return json.loads(outcome.details_json)  # each integer whole
     return PlainText("\n".join(block.text for block in outcome.content if block.text is not None))
 
 

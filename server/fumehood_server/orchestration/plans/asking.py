@@ -14,7 +14,7 @@ from fumehood_server.orchestration.engines.engine import FinishReason, Inference
 from fumehood_server.orchestration.failures import RunFailedError, failed
 from fumehood_server.orchestration.messages import Message, Role
 from fumehood_server.orchestration.plans.checking import OutputChecks
-from fumehood_server.orchestration.plans.rendering import dump
+from fumehood_server.orchestration.plans.long_json import dumped
 from fumehood_server.orchestration.request import OutputContract
 
 MAX_SHOWN_CHARS = 16 * 1024
@@ -32,13 +32,16 @@ class PlainText(str):
     __slots__ = ()
 
 
-def as_subject(value: Any, contract: OutputContract) -> tuple[Said, OutputContract]:  # noqa: ANN401 - any JSON value
+async def as_subject(
+    value: Any,  # noqa: ANN401 - any JSON value
+    contract: OutputContract,
+) -> tuple[Said, OutputContract]:
     """A value as the text that a contract is held against. Of what is JSON, rules speak of JSON."""
     if isinstance(value, PlainText):
         return Said(str(value)), contract  # readers of JSON take no class of ours
     if contract.schema is None and not contract.grammar:
         contract = replace(contract, schema={})
-    return Said(dump(value)), contract
+    return Said(await dumped(value)), contract
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 
 from fumehood_server.orchestration.constraints.contract import Contract, prepare
 from fumehood_server.orchestration.constraints.faults import error_of
@@ -12,6 +11,7 @@ from fumehood_server.orchestration.constraints.output import check_output
 from fumehood_server.orchestration.constraints.prompts import instructions
 from fumehood_server.orchestration.context import RunContext
 from fumehood_server.orchestration.plans.checking import OutputVerdict
+from fumehood_server.orchestration.plans.long_json import loaded
 from fumehood_server.orchestration.request import OutputContract
 
 
@@ -41,9 +41,9 @@ class ContractChecks:
         if checked.faults:
             return OutputVerdict(text=text, error=error_of(checked.faults, attempts=1))
         if prepared.is_text or contract.grammar:
-            taken = json.loads(checked.output_json)
+            taken = await loaded(checked.output_json)
             return OutputVerdict(text=taken if isinstance(taken, str) else checked.output_json)
-        return OutputVerdict(text=checked.output_json, is_json=True, value=json.loads(checked.output_json))
+        return OutputVerdict(text=checked.output_json, is_json=True, value=await loaded(checked.output_json))
 
     async def _prepared(self, contract: OutputContract) -> Contract:
         found = self._contracts.get(id(contract))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from fumehood_server.orchestration.plans.asking import Asker
 from fumehood_server.orchestration.plans.mapping import RECOVERABLE, carry_out_map, raise_first
 from fumehood_server.orchestration.plans.outputs import Outputs
 from fumehood_server.orchestration.plans.plan import ExecutionPlan, PlanStep
-from fumehood_server.orchestration.plans.references import Reference, read_reference, references_in
+from fumehood_server.orchestration.plans.references import Reference, references_in
 from fumehood_server.orchestration.plans.rendering import Renderer
 from fumehood_server.orchestration.plans.steps import MapStep, ValidateStep
 from fumehood_server.orchestration.plans.timeouts import step_timeout
@@ -56,7 +55,7 @@ class PlanExecutor:
                 group.create_task(self._in_turn(step))
         raise_first(self._failures[step.name] for step in self._plan.steps if step.name in self._failures)
 
-    def output(self) -> Any:  # noqa: ANN401 - any JSON value
+    async def output(self) -> Any:  # noqa: ANN401 - any JSON value
         """What the plan comes to.
 
         Raises:
@@ -68,9 +67,7 @@ class PlanExecutor:
             error = self._trace.steps[missing].error
             raise _of_step(missing, error) if error is not None else AssertionError("a skipped step has an error")
         renderer = Renderer(self.outputs)
-        if isinstance(template, dict) and read_reference(template) is not None:
-            return renderer.value(template)
-        return json.loads(renderer.json_text(template))
+        return await renderer.made(renderer.whole, template)
 
     async def _in_turn(self, step: PlanStep) -> None:
         trace = self._trace.steps[step.name]
@@ -114,8 +111,8 @@ class PlanExecutor:
             async with step_timeout(step, self._timeout_s):
                 occasion = Occasion(step=step.name, retries=step.retries, begins=begins)
                 if isinstance(step, ValidateStep):
-                    return self.outputs.count(await self.actions.validate(step, occasion))
-                return self.outputs.count(await self.actions.carry_out(step, occasion))
+                    return await self.outputs.count(await self.actions.validate(step, occasion))
+                return await self.outputs.count(await self.actions.carry_out(step, occasion))
 
     def _missing(self, references: tuple[Reference, ...]) -> str | None:
         """A step that was skipped and nothing stands in for. None: there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -38,7 +37,7 @@ async def carry_out_map(
     Raises:
         RunFailedError: the failure of the first item that failed, or its list is none (ORCHESTRATION_STEP_MISMATCH).
     """
-    items = _items(step, outputs)
+    items = await _items(step, outputs)
     trace.items = len(items)
     results: list[Any] = [None] * len(items)
     failures: dict[int, Exception] = {}
@@ -49,7 +48,7 @@ async def carry_out_map(
                 return
             occasion = Occasion(step=step.name, item=index + 1, value=items[index], retries=step.retries, begins=begins)
             try:
-                results[index] = outputs.count(await actions.carry_out(step.do, occasion))
+                results[index] = await outputs.count(await actions.carry_out(step.do, occasion))
             except RunFailedError as exc:
                 trace.failed_items += 1
                 trace.error = exc.error
@@ -75,9 +74,9 @@ def raise_first(failures: Iterable[Exception]) -> None:
         raise each
 
 
-def _items(step: MapStep, outputs: Outputs) -> list[Any]:
+async def _items(step: MapStep, outputs: Outputs) -> list[Any]:
     renderer = Renderer(outputs)
-    over = json.loads(renderer.json_text(step.over)) if isinstance(step.over, list) else renderer.value(step.over)
+    over = await renderer.made(renderer.whole, step.over)
     if not isinstance(over, list):
         raise mismatch("there is no list to go over", step.over)
     if len(over) > MAX_ITEMS:

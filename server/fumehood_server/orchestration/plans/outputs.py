@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fumehood_server.orchestration.plans.rendering import dump, too_large
+from fumehood_server.orchestration.plans.long_json import dumped
+from fumehood_server.orchestration.plans.rendering import too_large
 
 MAX_KEPT_CHARS = 32 * 1024 * 1024
 """As JSON."""
@@ -20,13 +21,13 @@ class Outputs(dict[str, Any]):
         super().__init__()
         self._left = MAX_KEPT_CHARS
 
-    def count(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    async def count(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """The value, once there is room for it.
 
         Raises:
             RunFailedError: there is none (TOOL_RESOURCE_EXHAUSTED).
         """
-        size = len(value) if isinstance(value, str) else len(dump(value))
+        size = len(value) if isinstance(value, str) else len(await dumped(value))
         if size > self._left:
             raise too_large("what the steps came to", MAX_KEPT_CHARS)
         self._left -= size

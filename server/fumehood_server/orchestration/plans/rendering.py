@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.failures import RunFailedError, failed
-from fumehood_server.orchestration.plans.references import FROM, ITEM, VALUE, Reference, find_value, read_reference
+from fumehood_server.orchestration.plans.long_json import dump, made
+from fumehood_server.orchestration.plans.references import (
+    FROM,
+    ITEM,
+    VALUE,
+    Reference,
+    find_value,
+    read_reference,
+    references_in,
+)
+
+_Made = TypeVar("_Made")
 
 MAX_RENDERED_CHARS = 1024 * 1024
 """Of one step's arguments or prompt: as many as the executor takes of arguments. References multiply what they name."""
 
 NO_ITEM = object()
 """Outside of a `map`."""
-
-
-def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """The value as JSON, with no spaces and each integer whole."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Renderer:
@@ -34,6 +41,10 @@ class Renderer:
         self._pieces: list[str] = []
         self._left = MAX_RENDERED_CHARS
 
+    async def made(self, make: Callable[[Any], _Made], template: Any) -> _Made:  # noqa: ANN401 - any JSON value
+        """`make(template)`, which is to be a method of this renderer: in a thread, where it makes much of it."""
+        return await made(make, template, of=[template, *self._referred_to(template)])
+
     def json_text(self, template: Any) -> str:  # noqa: ANN401 - any JSON value
         """The template's JSON.
 
@@ -43,6 +54,16 @@ class Renderer:
         self._begin()
         self._render(template)
         return "".join(self._pieces)
+
+    def whole(self, template: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """What the template comes to: the value itself, where it is a reference to one.
+
+        Raises:
+            RunFailedError: as `json_text`.
+        """
+        if isinstance(template, dict) and read_reference(template) is not None:
+            return self.value(template)
+        return json.loads(self.json_text(template))
 
     def object_text(self, template: Any) -> str:  # noqa: ANN401 - any JSON value
         """The same, of a template that has to come to an object.
@@ -75,6 +96,11 @@ class Renderer:
         """
         reference = read_reference(template) if isinstance(template, dict) else None
         return template if reference is None else self._resolve(reference)
+
+    def _referred_to(self, template: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON value
+        for reference in references_in(template):
+            with suppress(RunFailedError):
+                yield self._resolve(reference)
 
     def _begin(self) -> None:
         self._pieces, self._left = [], MAX_RENDERED_CHARS

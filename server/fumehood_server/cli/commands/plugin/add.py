@@ -78,6 +78,7 @@ def add(
     folder = found.folder
     if found.origin is not None:
         _check_name_is_free(folder, config)
+    _check_links(config, read, write)
     build_folder(found, config, build_hosts, yes=yes, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None, new=_grants(level_name, hosts))
     report = proposal.report
@@ -122,6 +123,24 @@ def _grants(level_name: str | None, hosts: tuple[str, ...]) -> Grants:
         except HostEntryError as error:
             raise CommandError(f"--host {error}", "Give NAME:PORT, such as api.example.com:443.") from error
     return Grants(max_side_effects=Level(level_name) if level_name else Level.READ, hosts=hosts)
+
+
+def _check_links(config: SidecarConfig, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
+    """Refuse a grant that goes through a symlink which a plugin can replace, before what it leads to is written down.
+
+    Raises:
+        CommandError: there is one.
+    """
+    from fumehood_server.config.grants import GrantError, check_links
+
+    writable = [path for plugin in config.plugins for path in plugin.grants.write]
+    writable += [str(each.resolve()) for each in write]
+    for key, paths in (("read", read), ("write", write)):
+        try:
+            check_links(key, [str(each) for each in paths], folder=Path.cwd(), writable=writable)
+        except GrantError as error:
+            todo = f"{error.hint[:1].upper()}{error.hint[1:]}."
+            raise CommandError(f"--{key}: {error.problem}", todo, code="CONFIG_INVALID") from error
 
 
 def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:
