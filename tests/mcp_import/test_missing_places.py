@@ -35,13 +35,13 @@ def test_it_is_a_place_where_its_folder_can_be_made(tmp_path: Path) -> None:
         ("B", tmp_path / "new/deep", False),
         ("C", tmp_path / "folder", False),
     ]
-    assert len(found.notes) == 3
-    assert "a folder of its own" in found.notes[1]
+    assert len(found.refused) == 3
+    assert "a folder of its own" in found.refused[1].text
 
 
 def test_the_memory_server_is_said_to_need_its_variable() -> None:
     command = ServerCommand(launch=Launch.NPM, requirement="@modelcontextprotocol/server-memory@latest")
-    assert "MEMORY_FILE_PATH" in lacking_settings(command, {})[0]
+    assert "MEMORY_FILE_PATH" in lacking_settings(command, {})[0].todo
     assert lacking_settings(command, {"MEMORY_FILE_PATH": "/srv/memory/graph.json"}) == ()
     assert lacking_settings(ServerCommand(launch=Launch.NPM, requirement="pkg"), {}) == ()
 

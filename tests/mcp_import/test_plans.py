@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fumehood_server.cli.mcp_import.host_configuration import Host, read_host_configuration
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.places import PlaceProblem
 from fumehood_server.cli.mcp_import.plan import ServerPlan, plan_server
 from fumehood_server.cli.mcp_import.variables import Scope
 
@@ -86,7 +87,7 @@ def test_paths_and_hosts_are_found_and_relative_ones_made_absolute(tmp_path: Pat
         ("notes.json", False, "argument 2"),
     ]
     assert [each.host for each in found.hosts] == ["api.example.com:443", "api.example.com:8443"]
-    notes = "\n".join(found.notes)
+    notes = "\n".join(each.text for each in found.refused_places)
     for said in ("/not/there, argument 4, is not there", "allow_private", "postgresql://db.example.com"):
         assert said in notes
 
@@ -96,7 +97,7 @@ def test_a_home_or_what_holds_it_is_not_granted_of_itself(tmp_path: Path) -> Non
     (home / "notes").mkdir(parents=True)
     found = plan(tmp_path, npx("~", str(tmp_path), "~/notes"), home=home)
     assert [each.path for each in found.paths] == [home / "notes"]
-    assert sum("holds your whole home" in note for note in found.notes) == 2
+    assert [each.problem for each in found.refused_places] == [PlaceProblem.HOME] * 2
 
 
 def test_a_hosts_own_sandbox_suggests_grants(tmp_path: Path) -> None:

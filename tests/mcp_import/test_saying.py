@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -43,9 +44,22 @@ def test_tools_above_what_is_granted_are_said_to_take_a_level() -> None:
     assert not hints(Level.EXTERNAL, closed, tool("a", Level.WRITE), tool("b", Level.EXTERNAL))
 
 
+def test_a_tool_that_can_not_be_called_is_hinted_to_no_level() -> None:
+    closed = tool("list", Level.READ, "openWorldHint: false")
+    odd = replace(tool("odd", Level.NONE), schema_problem="`input_schema` is not valid")
+    assert not hints(Level.READ, closed, odd)
+    assert "odd:" in hints(Level.READ, closed, replace(odd, schema_problem=""))
+
+
 def test_approvals_are_counted_by_level_and_what_is_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     tools = [
-        {"name": name, "side_effects": level, "within_grants": True, "needs_approval": level == "write"}
+        {
+            "name": name,
+            "side_effects": level,
+            "within_grants": True,
+            "needs_approval": level == "write",
+            "unavailable": None,
+        }
         for name, level in (("a", "read"), ("b", "read"), ("c", "write"))
     ]
     report = Report()

@@ -13,7 +13,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.cli.command import fumehood
 from tests.mcp.support import SERVERS
-from tests.mcp.test_schemas import CODE
+from tests.mcp.test_schemas import CODE, UNTAKEN
 from tests.mcp.web import web_server
 from tests.mcp_import.own_server import write_script
 from tests.mcp_import.test_wrap_updates import WRAP
@@ -31,10 +31,15 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def answers(
-    state: dict[str, str], log: Path, script: Path, *options: str, calls: list[tuple[str, dict[str, str]]]
+    state: dict[str, str],
+    log: Path,
+    script: Path,
+    *options: str,
+    calls: list[tuple[str, dict[str, str]]],
+    more: tuple[str, ...] = (),
 ) -> list[str]:
-    """What each call answers, in turn."""
-    arguments = [*WRAP[1:], *options, "--", "python3", str(script)]
+    """What each call answers, in turn. `more` are the script's own arguments."""
+    arguments = [*WRAP[1:], *options, "--", "python3", str(script), *more]
     parameters = StdioServerParameters(command=WRAP[0], args=arguments, env=state)
     with log.open("w") as stderr:
         async with stdio_client(parameters, errlog=stderr) as streams, ClientSession(*streams) as session:
@@ -78,11 +83,10 @@ def test_level_that_fits_nothing_is_refused(state: dict[str, str], script: Path,
 
 
 def test_tool_whose_schema_is_not_taken_is_said_to_be_unavailable(tmp_path: Path, state: dict[str, str]) -> None:
-    schema = {"type": "object", "properties": {"a": {"pattern": "a(?!b)"}}}
-    odd = {"name": "odd", "annotations": {"readOnlyHint": True}, "inputSchema": schema}
+    odd = {"name": "odd", "annotations": {"readOnlyHint": True}, **UNTAKEN["elsewhere"]}
     script = write_script(tmp_path, CODE % [odd, {"name": "good"}])
     done = fumehood("mcp", "wrap", "--", "python3", script, stdin="", more=state)
     lines = done.stderr.splitlines()
     (said,) = [line for line in lines if "odd" in line]
-    assert "odd is unavailable: `input_schema` has the pattern" in said, done.stderr
+    assert "odd is unavailable: `input_schema`" in said, done.stderr
     assert [line for line in lines if "good counts as external" in line], done.stderr

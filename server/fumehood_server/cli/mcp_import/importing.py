@@ -30,7 +30,8 @@ from fumehood_server.plugins.manifest import MANIFEST_NAME
 
 def import_server(plan: ServerPlan, run: Import) -> Outcome:
     """Import one server. What it can't do is in the outcome, so that the others go on."""
-    outcome = Outcome(server=plan.entry.name, plugin=plan.name, notes=list(plan.notes), todo_later=list(plan.todo))
+    outcome = Outcome(server=plan.entry.name, plugin=plan.name, todo_later=[each.todo for each in plan.lacking])
+    outcome.notes += (*plan.copied, *plan.notes, *(each.text for each in plan.refused_places))
     try:
         _import(_begin(plan, run, outcome))
     except NotImportableError as error:

@@ -58,7 +58,7 @@ def _import_local(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
     run, path = server.run, server.path
     proposal = build_and_start(server.folder, server.config, resolved, run)
     config = configuration_at(path)
-    counts = Counter(tool.side_effects for tool in proposal.report.tools)
+    counts = Counter(tool.side_effects for tool in proposal.report.tools if not tool.schema_problem)
     level = run.asker.level(server.plan.name, {each: counts[each] for each in Level})
     with contextlib.ExitStack() as undo:
         # Secrets' files first: the configuration that names them is loaded as a whole.

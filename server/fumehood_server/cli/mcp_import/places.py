@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -41,13 +42,48 @@ class NamedHost:
     """Addresses that are not public, to which the name leads: NAME=ADDRESS each."""
 
 
+class PlaceProblem(StrEnum):
+    """Why a place is not granted for being named."""
+
+    UNREADABLE = "can't be looked at: nothing is granted for it"
+    HOME = "is or holds your whole home"
+    NO_FILE = "is neither a file nor a folder: it can't be granted"
+    MISSING = "is not there: nothing is granted for it"
+    MISSING_AT_HOME = "is not there, and the folder around it is or holds your whole home"
+    NO_HTTP = "is not reached: from inside, HTTP and CONNECT by HTTPS_PROXY are all"
+    PRIVATE = "is of this machine or network"
+
+
+_TODO = {
+    PlaceProblem.HOME: "grant what is needed of it by hand",
+    PlaceProblem.MISSING_AT_HOME: "name a file in a folder of its own, and import again",
+    PlaceProblem.PRIVATE: "grant it by hand, with allow_private",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPlace:
+    """A path or host that the configuration names, and that nobody is asked about."""
+
+    name: str
+    """The path as it is written, or the host as NAME:PORT."""
+    where: str
+    problem: PlaceProblem
+
+    @property
+    def text(self) -> str:
+        """What it is, for whoever imports the server."""
+        todo = _TODO.get(self.problem)
+        return f"{self.name}, {self.where}, {self.problem}" + (f": {todo}" if todo else "")
+
+
 @dataclass(slots=True)
 class Places:
     """What was found, each once."""
 
     paths: list[NamedPath]
     hosts: list[NamedHost]
-    notes: list[str]
+    refused: list[RefusedPlace]
 
 
 def find_places(texts: Iterable[tuple[str, str]], home: Path) -> Places:
@@ -69,15 +105,15 @@ def _add_path(path: Path, where: str, home: Path, found: Places) -> None:
         _add_missing(path, where, home, found)
         return
     except (OSError, RuntimeError):
-        found.notes.append(f"{path}, {where}, can't be looked at: nothing is granted for it")
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.UNREADABLE))
         return
     if any(real.is_relative_to(each) for each in _SYSTEM):
         return  # seen by every sandbox, or by none
     if home.resolve().is_relative_to(real):
-        found.notes.append(f"{path}, {where}, is or holds your whole home: grant what is needed of it by hand")
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.HOME))
         return
     if not (real.is_dir() or real.is_file()):
-        found.notes.append(f"{path}, {where}, is neither a file nor a folder: it can't be granted")
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.NO_FILE))
         return
     if all(each.path != real for each in found.paths):
         found.paths.append(NamedPath(real, where, real.is_dir()))
@@ -90,10 +126,9 @@ def _add_missing(path: Path, where: str, home: Path, found: Places) -> None:
     above = next(each for each in (real, *real.parents) if each.exists())
     # Directly beneath the root it is as often a part of a URL as a path.
     if above == Path("/") or not above.is_dir() or any(real.is_relative_to(each) for each in _SYSTEM):
-        found.notes.append(f"{path}, {where}, is not there: nothing is granted for it")
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.MISSING))
     elif home.resolve().is_relative_to(named.folder):
-        what = f"{path}, {where}, is not there, and the folder around it is or holds your whole home"
-        found.notes.append(f"{what}: name a file in a folder of its own, and import again")
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.MISSING_AT_HOME))
     elif all(each.path != real for each in found.paths):
         found.paths.append(named)
 
@@ -107,14 +142,13 @@ def _add_host(value: str, where: str, found: Places) -> None:
     if not name:
         return
     if split.scheme not in _PORTS:
-        found.notes.append(
-            f"{split.scheme}://{name}, {where}, is not reached: from inside, HTTP and CONNECT by HTTPS_PROXY are all"
-        )
+        found.refused.append(RefusedPlace(f"{split.scheme}://{name}", where, PlaceProblem.NO_HTTP))
         return
+    host = f"[{name}]" if ":" in name else name
+    host += f":{port or _PORTS[split.scheme]}"
     if _is_private(name):
-        found.notes.append(f"{name}, {where}, is of this machine or network: grant it by hand, with allow_private")
+        found.refused.append(RefusedPlace(host, where, PlaceProblem.PRIVATE))
         return
-    host = f"{name}:{port or _PORTS[split.scheme]}"
     if all(each.host != host for each in found.hosts):
         found.hosts.append(NamedHost(host, where))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from fumehood_server.cli.mcp_import.environment_file import read_environment_file
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
-from fumehood_server.cli.mcp_import.known_servers import lacking_settings
+from fumehood_server.cli.mcp_import.known_servers import LackingSetting, lacking_settings
 from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError, ServerCommand, parse_command
 from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
 from fumehood_server.cli.mcp_import.own_code import CODE_NAME
-from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, find_places
+from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, RefusedPlace, find_places
 from fumehood_server.cli.mcp_import.remote_plan import RemotePlan, plan_remote
 from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret, named_like_a_secret, secret_argument
 from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
@@ -67,9 +67,18 @@ class ServerPlan:
     """Where it is, if it runs elsewhere."""
     write: tuple[Path, ...] = ()
     """Folders that its host's own sandbox let it write."""
+    refused_places: tuple[RefusedPlace, ...] = ()
+    """Those that it names and that nobody is asked about."""
     notes: tuple[str, ...] = ()
-    todo: tuple[str, ...] = ()
+    """What of its command line and variables doesn't hold here."""
+    lacking: tuple[LackingSetting, ...] = ()
     """What is to be set before the server is of use."""
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """What of this machine is copied into the plugin, a sentence each."""
+        places = (f"its code in {self.code}" if self.code else "", str(self.program or ""))
+        return tuple(f"{each} is copied into the plugin, and pinned as it is now" for each in places if each)
 
 
 def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()) -> ServerPlan:
@@ -98,9 +107,6 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         for each in arguments:
             if each.startswith("/") and _is_code(Path(each).resolve(), code):
                 LeftOut().refuse(Path(each).parent.resolve() / Path(each).name, code)
-        notes.append(f"its code in {code} is copied into the plugin, and pinned as it is now")
-    if program is not None:
-        notes.append(f"{program} is copied into the plugin, and pinned as it is now")
     environment, secrets = _environment(entry, command, scope, base, plain, notes)
     places = find_places(
         (
@@ -128,8 +134,9 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         code=code,
         program=program,
         write=tuple(Path(_text(each, scope)) for each in entry.sandbox_write),
-        notes=(*notes, *command.notes, *places.notes),
-        todo=lacking_settings(command, environment),
+        refused_places=tuple(places.refused),
+        notes=(*notes, *command.notes),
+        lacking=lacking_settings(command, environment),
     )
 
 

@@ -99,7 +99,9 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> str:
         (str(tool["side_effects"]), bool(tool["needs_approval"])) for tool in tools if tool["within_grants"]
     )
     parts = [f"{number} {level}" + ", each call on approval" * approval for (level, approval), number in counts.items()]
-    above = [str(tool["name"]) for tool in tools if not tool["within_grants"]]
-    if above:
-        parts.append(f"{plural(len(above), 'tool')} above what is granted: {one_line(', '.join(above[:12]))}")
+    unavailable = [str(tool["name"]) for tool in tools if tool["unavailable"]]
+    above = [str(tool["name"]) for tool in tools if not tool["within_grants"] and not tool["unavailable"]]
+    for names, what in ((above, "above what is granted"), (unavailable, "unavailable")):
+        if names:
+            parts.append(f"{plural(len(names), 'tool')} {what}: {one_line(', '.join(names[:12]))}")
     return "; ".join(parts)

@@ -13,7 +13,7 @@ from fumehood_server.cli.mcp_import.granting import without
 from fumehood_server.cli.mcp_import.import_settings import Import
 from fumehood_server.cli.mcp_import.outcome import Outcome, now_of
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
-from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools
+from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools, told_of_schemas
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import CheckReport
 
@@ -61,6 +61,7 @@ class ServerImport:
         """Tell what it may do now, and which of its tools may be called so."""
         self.outcome.now = now_of(self.plan, granted)
         self.outcome.tell_tools(report, Level(str(granted["max_side_effects"])))
+        self.outcome.notes += told_of_schemas(report.tools)
         hint_at_tools(self.outcome, () if self.is_remote else report.tools)
 
     def tell_prefix(self, prefix: str) -> None:

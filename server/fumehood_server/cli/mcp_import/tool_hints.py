@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fumehood_sandbox import Level
 
 from fumehood_server.cli.mcp_import.outcome import Outcome
 from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.mcp_tools import pattern_advice
 
 _CLOSED_WORLD = "openWorldHint: false"
 _MAX_NAMED = 4
 
 
 def hint_at_tools(outcome: Outcome, tools: Sequence[ToolDefinition]) -> None:
-    """Say of tools above what is granted how they are granted, and of reading ones that they reach no network."""
+    """Say of tools above what is granted how they are granted, and of reading ones that they reach no network.
+
+    Nothing of those that can't be called at any level.
+    """
+    tools = [each for each in tools if not each.schema_problem]
     now = outcome.now or {}
     level = Level(str(now["max_side_effects"]))
     above = [each for each in tools if not level.allows(each.side_effects)]
@@ -33,6 +38,14 @@ def hint_at_tools(outcome: Outcome, tools: Sequence[ToolDefinition]) -> None:
             '    max_side_effects = "external"\n    hosts = ["NAME:PORT"]\n'
             f'    [plugin.tools.{reading[0].name}]\n    side_effects = "external"'
         )
+
+
+def told_of_schemas(tools: Sequence[ToolDefinition]) -> Iterator[str]:
+    """What is to be known of the schemas of a server's tools: which can't be called for theirs, what isn't checked."""
+    for tool in tools:
+        if tool.schema_problem:
+            yield f"{tool.name} is unavailable: {tool.schema_problem}"
+        yield from (f"{tool.name}: {each}" for each in pattern_advice(tool))
 
 
 def _named(tools: Sequence[ToolDefinition]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from fumehood_sandbox import Level
 
 from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
 from fumehood_server.cli.failure import CommandError
+from fumehood_server.cli.mcp_import.tool_hints import told_of_schemas
+from fumehood_server.cli.mcp_wrap.place_notes import place_notes
 from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedServer
 from fumehood_server.cli.output import note, one_line
 from fumehood_server.config import load_config
@@ -19,10 +22,12 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
-from fumehood_server.plugins.mcp_tools import pattern_advice
+from fumehood_server.plugins.loading import add_remedy
 
 CLOSED_WORLD = "openWorldHint: false"
 """The claim of a server's tool that reaches no network."""
+
+_UPDATE = "look at what it is now, and pin it: `fumehood mcp wrap --update` with the same arguments"
 
 MAX_SOCKET_BYTES = 107
 """Of a unix socket's path (unix(7))."""
@@ -85,7 +90,7 @@ def serve_wrapped(server: WrappedServer, grants: DevGrants) -> int:
     slot = server.slot
     if len(bytes(slot / "s")) > MAX_SOCKET_BYTES:
         raise CommandError(f"{slot}/s is too long for a socket's path", "Set XDG_STATE_HOME to a shorter one.")
-    made = WrapSidecar(slot, server.plugin, grants, show_event, environments=server.environments)
+    made = WrapSidecar(slot, server.plugin, grants, partial(show_event, server), environments=server.environments)
     _check_grants(slot / CONFIG_NAME)
     with made as sidecar:
         watch = f"`fumehood approvals watch --address {sidecar.address}`"
@@ -114,23 +119,22 @@ def _check_grants(config: Path) -> None:
         raise CommandError(error.problem, todo, code="CONFIG_INVALID") from error
 
 
-def show_event(event: Mapping[str, Any]) -> None:
+def show_event(server: WrappedServer, event: Mapping[str, Any]) -> None:
     """Show what goes wrong, and what the server writes to its stderr, on ours: MCP hosts keep that as a log."""
-    message = event.get("message") or event.get("event") or ""
+    message = str(event.get("message") or event.get("event") or "")
+    message = message.replace(add_remedy(server.plugin), _UPDATE)  # its folder here is written anew at each start
     if event.get("event") == "plugin_log" or event.get("level") in {"warning", "error"}:
         note(one_line(f"fumehood: {message}"))
 
 
 def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     """Tell on stderr what the server may do, what needs an approval, and what it may lack or have for nothing."""
-    _say_of_schemas(server.tools)
-    granted = [Path(each).resolve() for each in (*grants.read, *grants.write)]
-    for named in server.plan.paths:
-        if not any(named.path.is_relative_to(each) for each in granted):
-            note(f"fumehood: {named.path}, {named.where}, is not granted: --read {named.path}, or --write")
-    for host in server.plan.hosts:
-        if host.host not in grants.hosts:
-            note(f"fumehood: {host.host}, {host.where}, is not granted: --network {host.host}")
+    plan = server.plan
+    for each in (*told_of_schemas(server.tools), *plan.notes, *place_notes(plan, grants)):
+        note(one_line(f"fumehood: {each}"))
+    for setting in plan.lacking:
+        how = f"--env {setting.variable}=PATH, {setting.value}, and --write for its folder"
+        note(f"fumehood: it is not handed {setting.variable}, without which {setting.why}: {how}")
     tools = [tool for tool in server.tools if not tool.schema_problem]
     levels = {tool.name: grants.tool_levels.get(tool.name, tool.side_effects) for tool in tools}
     asks = [
@@ -149,14 +153,6 @@ def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
         note(f"fumehood: each of {', '.join(silent)} {why}: --level {silent[0]}=LEVEL")
     if asks:
         note(f"fumehood: each call of {', '.join(asks)} needs an approval: your MCP client asks you, or --allow TOOL")
-
-
-def _say_of_schemas(tools: Sequence[ToolDefinition]) -> None:
-    for tool in tools:
-        if tool.schema_problem:
-            note(f"fumehood: {tool.name} is unavailable: {tool.schema_problem}")
-        for each in pattern_advice(tool):
-            note(one_line(f"fumehood: {tool.name}: {each}"))
 
 
 def _secrets_of(tool: ToolDefinition) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fumehood_server.cli.failure import CommandError, ExitStatus
@@ -32,6 +32,8 @@ WRAP_NAME = "wrap"
 _PLUGIN = "plugin"
 _MAX_SLOTS = 64
 """Clients on one machine that start the same server at once."""
+_NO_FOLDER = Path("/dev/null")
+"""Holds nothing."""
 _CONFIG = """\
 # Of `fumehood mcp wrap`: where what it installed is kept. What a server is granted, its command line says each time.
 [server]
@@ -50,10 +52,9 @@ class WrappedCommand:
     secrets: Sequence[str]
     """Names of variables whose values are secrets."""
 
-    @property
-    def digest(self) -> str:
-        """What tells its plugin from others: not the values of secrets."""
-        content = [self.command, sorted(self.variables.items()), sorted(self.secrets), str(Path.cwd())]
+    def digest(self, folder: Path | None) -> str:
+        """What tells its plugin from others: not the values of secrets. `folder` is what its paths start at, if any."""
+        content = [self.command, sorted(self.variables.items()), sorted(self.secrets), str(folder or "")]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -96,11 +97,11 @@ def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, upd
         CommandError: it can't be wrapped, installed or started, or too many clients run it.
         OSError: the state folder can't be written.
     """
-    folder = state_folder() / wrapped.digest
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
         try:
-            plan = _plan(wrapped)
+            plan = _plan(wrapped, Path.cwd())
+            folder = state_folder() / wrapped.digest(Path.cwd() if _is_relative(wrapped, plan) else None)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _locked(folder / "lock"):
                 (folder / CONFIG_NAME).write_text(_CONFIG)
                 config = load_config(folder / CONFIG_NAME)
@@ -121,27 +122,31 @@ def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, upd
         yield WrappedServer(folder=folder, slot=slot, plan=plan, tools=tools)
 
 
-def _plan(wrapped: WrappedCommand) -> ServerPlan:
+def _plan(wrapped: WrappedCommand, folder: Path) -> ServerPlan:
+    """The plan of a command line whose relative paths start at `folder`."""
     entry = ServerEntry(
         name=_name(wrapped.command), command=wrapped.command[0], arguments=wrapped.command[1:],
         environment=dict(wrapped.variables),
     )  # fmt: skip
     # The shell, or the MCP host, has expanded what is to be expanded; what is no secret was said to be none.
-    scope = Scope(host=Host.CLAUDE_DESKTOP, environment={}, workspace=Path.cwd())
+    scope = Scope(host=Host.CLAUDE_DESKTOP, environment={}, workspace=folder)
     plan = plan_server(entry, scope, plain=tuple(wrapped.variables))
+    for each in plan.secrets:  # which `env NAME=VALUE` sets, the command's first words
+        what = f"its command line sets {each.variable}, which looks like a secret"
+        todo = f"Leave it out there, and give --secret {each.variable}; or --env {each.variable}=VALUE, if it is none."
+        raise NotImportableError("secret_in_arguments", what, todo)
     secrets = tuple(PlannedSecret(name=each, variable=each, value=None, environment=each) for each in wrapped.secrets)
-    return ServerPlan(
-        entry=plan.entry,
-        name=plan.name,
-        command=plan.command,
-        environment=plan.environment,
-        secrets=secrets,
-        paths=plan.paths,
-        hosts=plan.hosts,
-        code=plan.code,
-        program=plan.program,
-        notes=plan.notes,
-    )
+    return replace(plan, secrets=secrets)
+
+
+def _is_relative(wrapped: WrappedCommand, plan: ServerPlan) -> bool:
+    """Whether anything is found by the working directory: another plan is made of the command line elsewhere."""
+    try:
+        other = _plan(wrapped, _NO_FOLDER)
+    except NotImportableError:
+        return True
+    here, there = ((each.command, each.environment, each.code, each.program) for each in (plan, other))
+    return here != there
 
 
 def _name(command: Sequence[str]) -> str:
@@ -161,9 +166,9 @@ def _install(
     folder: Path, plan: ServerPlan, config: SidecarConfig, say: Callable[[str], None]
 ) -> tuple[ToolDefinition, ...]:
     left_out = say_left_out(plan.code, plan.left_out) if plan.code is not None else ""
-    if left_out:
-        say(f"{plan.name}: {left_out}")
     resolved = resolve_server(plan, None, None, say)
+    for each in filter(None, (*plan.copied, left_out, *resolved.notes)):
+        say(f"{plan.name}: {each}")
     plugin = folder / _PLUGIN
     shutil.rmtree(plugin, ignore_errors=True)
     resolved.content.write(plugin)
