@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,20 +38,32 @@ def port() -> Iterator[int]:
         yield started
 
 
-def test_what_becomes_of_each_tools_calls_is_shown_before_it_is_pinned(tmp_path: Path) -> None:
+def test_claims_levels_and_what_becomes_of_calls_are_shown_before_a_plugin_is_pinned(tmp_path: Path) -> None:
     mcp_plugin(tmp_path / "small")
     (tmp_path / "fumehood.toml").touch()
 
-    def shown() -> dict[str, str]:
+    def shown() -> tuple[dict[str, list[str]], list[str]]:
+        """Level, calls and claims of each tool, and what a process of each level can do."""
         done = fumehood("plugin", "add", "small", "--yes", folder=tmp_path, more={"COLUMNS": "200"})
         assert done.status == 0, done.stderr
-        heading, *rows = done.stdout[done.stdout.index("TOOL ") :].partition("\n\n")[0].splitlines()
-        calls, claims = heading.index("CALLS"), heading.index("CLAIMS")
-        return {row.split()[0]: row[calls:claims].strip() for row in rows}
+        table, costs, *_ = done.stdout[done.stdout.index("TOOL ") :].split("\n\n")
+        rows = [re.split(r" {2,}", row.strip()) for row in table.splitlines()]
+        assert rows[0] == ["TOOL", "LEVEL", "CALLS", "CLAIMS"]
+        return {tool: cells for tool, *cells in rows[1:]}, [line.strip() for line in costs.splitlines()]
 
+    refused = "are refused: max_side_effects = read"
     for _ in range(2):  # newly, and as it stands in fumehood.toml
-        calls = shown()
-        assert (calls["ask_client"], calls["write_file"]) == ("run", "are refused: max_side_effects = read")
+        tools, costs = shown()
+        assert tools["fetch"] == ["external", refused, "nothing"]
+        assert tools["count_up"] == ["write", refused, "not openWorld"]
+        assert tools["write_file"] == ["write", refused, "not readOnly, destructive, idempotent, not openWorld"]
+        assert tools["ask_client"] == ["read", "run", "readOnly, openWorld"]
+        assert costs == [
+            "What a process of theirs can do at most, by level:",
+            "external  read and write granted paths, reach granted hosts by proxy",
+            "write     read and write granted paths; no network",
+            "read      read granted paths; no writing, no network",
+        ]
     with (tmp_path / "fumehood.toml").open("a") as file:
         file.write(
             'max_side_effects = "write"\n[plugin.tools.write_file]\npermission = "allow"\n'
@@ -58,8 +71,8 @@ def test_what_becomes_of_each_tools_calls_is_shown_before_it_is_pinned(tmp_path:
         )
     text = (tmp_path / "fumehood.toml").read_text().replace('max_side_effects = "read"\n', "")
     (tmp_path / "fumehood.toml").write_text(text)
-    calls = shown()
-    assert (calls["ask_client"], calls["write_file"]) == ("are denied", "run")
+    tools, _ = shown()
+    assert (tools["ask_client"][1], tools["write_file"][1]) == ("are denied", "run")
 
 
 async def test_tool_that_claims_to_read_only_can_not_write(caller: Caller, hosted: Hosted) -> None:

@@ -18,12 +18,15 @@ from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.real_servers import lock_and_build, node_plugin, python_plugin
 from tests.mcp.servers import poisoned_time
 from tests.mcp.support import SERVERS
+from tests.mcp.test_node_servers import data, sidecar
 from tests.mcp.test_poisoned_servers import LOADED, READ_CALLS, Poisoned, outcomes
-from tests.mcp.test_python_servers import make_repository
+from tests.mcp.test_python_servers import git, make_repository
 from tests.mcp.web import web_server
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import LEGACY, MODERN, MODES, error_of, http_client, text_of, url_of
+from .support import LEGACY, MODERN, MODES, error_of, http_client, stdio_client, text_of, url_of
+
+__all__ = ["data", "sidecar"]
 
 TABLE = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
 pytestmark = pytest.mark.slow("starts every official server, and builds environments of some hundred wheels")
@@ -101,6 +104,13 @@ async def test_each_for_node_answers_and_what_attacks_in_its_processes_reaches_n
                     assert claimed.read_only_hint is (level == 2), tool
 
 
+async def test_each_for_node_answers_unmodified_over_stdio(sidecar: Sidecar) -> None:
+    async with stdio_client(sidecar.target, MODERN) as client:
+        for server, (tool, arguments) in READ_CALLS.items():
+            prefix = "every_" if server == "everything" else ""
+            assert not (await client.call_tool(f"{prefix}{tool}", arguments)).is_error, server
+
+
 async def test_filesystem_and_memory_write_where_they_may_and_nowhere_else(node: House) -> None:
     async with http_client(url_of(node.sidecar), MODERN) as client:
         assert text_of(await client.call_tool("read_text_file", {"path": str(node.granted / "note")})) == "a note"
@@ -158,7 +168,7 @@ class PythonHouse(House):
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonHouse]:
-    """Time in a release of somebody else's, git and fetch as they are."""
+    """Time in a release of somebody else's and as it is, git and fetch as they are."""
     folder = tmp_path_factory.mktemp("python")
     with ExitStack() as stack:
         granted, private = stack.enter_context(folders())
@@ -170,6 +180,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonHouse]:
             "time": ["python", "server.py"],
             "git": ["mcp-server-git", "--repository", str(granted / "repository")],
             "fetch": ["mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"],
+            "plain-time": ["mcp-server-time", "--local-timezone", "Europe/Berlin"],
         }
         plugins = [
             python_plugin(folder / name, command, environment=f"AIMS = {json.dumps(aims)}")
@@ -183,6 +194,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonHouse]:
             f'max_side_effects = "external"\nwrite = ["{granted}"]\n{hosts}',
             f'max_side_effects = "write"\nwrite = ["{granted}/repository"]\n{allowed("git_add")}',
             f'max_side_effects = "external"\n{hosts}{allowed("fetch")}side_effects = "external"\n',
+            'prefix = "plain_"',
         ]
         started = running_sidecar(
             list(zip(plugins, grants, strict=True)), server=f"state_dir = {json.dumps(str(state))}", more=TABLE
@@ -209,6 +221,33 @@ async def test_each_for_python_answers_and_reaches_what_it_was_granted_alone(pyt
         assert text_of(await client.call_tool("fetch", {"url": pages[0]})).endswith("page")
         assert await failure(client, "fetch", url=pages[1]) == "tool_error"
         assert await failure(client, "fetch", url=f"{pages[0]}to/{python.other_port}") == "tool_error"
+
+
+async def test_time_answers_unmodified(python: PythonHouse) -> None:
+    asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Kathmandu"}
+    async with http_client(url_of(python.sidecar), MODERN) as client:
+        told = (await client.call_tool("plain_convert_time", asked)).structured_content
+    assert told["time_difference"] == "+5.75h"
+
+
+async def test_program_that_a_repository_has_git_run_reaches_what_the_tools_level_reaches(python: PythonHouse) -> None:
+    """`core.fsmonitor` names a program that `git status` runs: whoever writes a repository's settings has one run."""
+    repository = python.granted / "repository"
+    inside, outside = repository / "ran-inside", python.private / "ran-outside"
+    hook = repository / "hook.sh"
+    hook.write_text(f"#!/bin/sh\necho > {inside}\necho > {outside}\nexit 1\n")
+    git(repository, "config", "core.fsmonitor", f"sh {hook}")
+    where = {"repo_path": str(repository)}
+    try:
+        async with http_client(url_of(python.sidecar), MODERN) as client:
+            assert "On branch main" in text_of(await client.call_tool("git_status", where))
+            assert (inside.exists(), outside.exists()) == (False, False), "at level read"
+            assert not (await client.call_tool("git_add", {**where, "files": ["hook.sh"]})).is_error
+            assert (inside.exists(), outside.exists()) == (True, False), "at level write"
+        git(repository, "status")
+        assert outside.exists(), "outside, all of it works"
+    finally:
+        git(repository, "config", "--unset", "core.fsmonitor")
 
 
 def test_outside_the_release_of_time_reaches_all_of_it(python: PythonHouse) -> None:

@@ -1,4 +1,7 @@
-"""An MCP server of the standard library alone, whose tools ask their client as the conformance suite wants them to."""
+"""An MCP server of the standard library alone, as the conformance suite wants it.
+
+Its tools ask their client, and it has a resource and a prompt.
+"""
 
 from __future__ import annotations
 
@@ -112,23 +115,39 @@ def listed(name: str) -> dict[str, Any]:
     return {"name": name, "description": name, "inputSchema": schema, "annotations": {"readOnlyHint": True}}
 
 
+URI = "test://static-text"
+ABOUT = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
+    "serverInfo": {"name": "asking", "version": "1"},
+}
+RESOURCE = {"uri": URI, "name": "static-text", "description": "A text.", "mimeType": "text/plain"}
+PROMPT = {"name": "test_simple_prompt", "description": "A prompt."}
+SAID = {"role": "user", "content": {"type": "text", "text": "This is a simple prompt for testing."}}
+RESULTS: dict[tuple[str, object], dict[str, Any]] = {
+    ("initialize", None): ABOUT,
+    ("tools/list", None): {"tools": [listed(name) for name in TOOLS]},
+    ("resources/list", None): {"resources": [RESOURCE]},
+    ("resources/templates/list", None): {"resourceTemplates": []},
+    ("resources/read", URI): {"contents": [{"uri": URI, "mimeType": "text/plain", "text": "A static text."}]},
+    ("prompts/list", None): {"prompts": [PROMPT]},
+    ("prompts/get", PROMPT["name"]): {"messages": [SAID]},
+}
+
+
 def answer(message: dict[str, Any]) -> None:
     number, method, params = message["id"], message["method"], message.get("params") or {}
-    if method == "initialize":
-        about = {"name": "asking", "version": "1"}
-        result: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": about}
-    elif method == "tools/list":
-        result = {"tools": [listed(name) for name in TOOLS]}
-    elif method == "tools/call":
+    result = RESULTS.get((method, params.get("uri", params.get("name"))))
+    if method == "tools/call":
         try:
             text, failed = TOOLS[params["name"]](number, **(params.get("arguments") or {})), False
         except (KeyError, TimeoutError) as error:
             text, failed = f"nobody answers: {error}", True
         result = {"content": [{"type": "text", "text": text}], "isError": failed}
-    else:
+    if result is None:
         send({"id": number, "error": {"code": -32601, "message": "no such method"}})
-        return
-    send({"id": number, "result": result})
+    else:
+        send({"id": number, "result": result})
 
 
 for line in sys.stdin:
