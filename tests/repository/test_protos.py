@@ -77,7 +77,10 @@ OPTIONS = ("go_package", "java_package", "java_multiple_files", "java_outer_clas
 
 def unusable_elsewhere(files: descriptor_pb2.FileDescriptorSet) -> list[str]:
     """What of the options for Go and Java is missing, and each class of a file that has the name of a message's."""
-    names = {each.name for file in files.file for each in (*file.message_type, *file.enum_type, *file.service)}
+    names: set[str] = set()
+    for file in files.file:
+        for kind in (file.message_type, file.enum_type, file.service):
+            names |= {each.name for each in kind}
     found: list[str] = []
     for file in files.file:
         found += [f"{file.name}: {name}" for name in OPTIONS if not getattr(file.options, name)]
