@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from fumehood.v1 import plugin_pb2 as pb
 from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.definitions import encode_definitions
 from fumehood_sdk.adapters.mcp.engine import McpEngine
+from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.negotiation import list_tools, negotiate
+from fumehood_sdk.adapters.mcp.remote.settings import VARIABLE
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 from fumehood_sdk.wire.framing import FrameReader
 from google.protobuf import proto
@@ -23,10 +26,9 @@ from google.protobuf import proto
 class DirectEngine:
     """One server's. Invocations are numbered as they are made."""
 
-    def __init__(self, folder: Path, code: str, *, is_remote: bool = False) -> None:
-        """`code` is the server's, which speaks over stdio. `is_remote`: to treat it as one over HTTP."""
-        (folder / "server.py").write_text(code)
-        self._process = ServerProcess([sys.executable, str(folder / "server.py")], os.environ)
+    def __init__(self, argv: list[str], environment: Mapping[str, str], *, is_remote: bool) -> None:
+        """`argv` is what speaks over stdio: a server, or the process that speaks to one over HTTP."""
+        self._process = ServerProcess(argv, environment)
         connection = ServerConnection(self._process, max_line_bytes=1 << 20, roots="{}", log=lambda _: None)
         session = negotiate(connection)
         session.is_remote = is_remote
@@ -40,8 +42,19 @@ class DirectEngine:
         self._invocations = 0
         self.lines: list[str] = []
         """Of the plugin's log, as far as frames have been read."""
-        self._thread = threading.Thread(target=engine.run)
+        self.fault = ""
+        """Why the engine ended by itself."""
+        self._thread = threading.Thread(target=self._run, args=(engine,))
         self._thread.start()
+
+    def _run(self, engine: McpEngine) -> None:
+        try:
+            engine.run()
+        except ServerFault as fault:
+            self.fault = str(fault)
+        finally:
+            for fd in self._theirs:
+                os.close(fd)
 
     def send(self, frame: pb.HostFrame) -> None:
         proto.serialize_length_prefixed(frame, self._out)
@@ -60,7 +73,8 @@ class DirectEngine:
             if not frame.HasField("log"):
                 return frame
             self.lines.append(frame.log.message)
-        raise AssertionError("the engine has ended")
+        self._thread.join(60)
+        raise AssertionError(f"the engine has ended: {self.fault}")
 
     def call(self, tool: str, arguments: str = "{}", **more: str) -> pb.Result:
         """A call's result. Updates are passed over."""
@@ -83,8 +97,6 @@ class DirectEngine:
         self._thread.join(60)
         assert not self._thread.is_alive()
         self._in.close()
-        for fd in self._theirs:
-            os.close(fd)
         self._process.kill()
         os.close(self._process.stdin)
         os.close(self._process.stdout)
@@ -92,8 +104,27 @@ class DirectEngine:
 
 @contextmanager
 def direct_engine(folder: Path, code: str, *, is_remote: bool = False) -> Iterator[DirectEngine]:
-    """The engine until the block ends."""
-    made = DirectEngine(folder, code, is_remote=is_remote)
+    """The engine until the block ends. `code` is the server's. `is_remote`: to treat it as one over HTTP."""
+    (folder / "server.py").write_text(code)
+    with _until_the_end(
+        DirectEngine([sys.executable, str(folder / "server.py")], os.environ, is_remote=is_remote)
+    ) as made:
+        yield made
+
+
+@contextmanager
+def remote_engine(port: int) -> Iterator[DirectEngine]:
+    """Likewise, on a server over HTTP of this machine, which is its own proxy."""
+    where = f"http://127.0.0.1:{port}"
+    settings = {"url": f"{where}/mcp", "authorities": "", "headers": {}, "max_message_bytes": 1 << 20}
+    environment = {**os.environ, "http_proxy": where, VARIABLE: json.dumps(settings)}
+    argv = [sys.executable, "-m", "fumehood_sdk.adapters.mcp.remote.main"]
+    with _until_the_end(DirectEngine(argv, environment, is_remote=True)) as made:
+        yield made
+
+
+@contextmanager
+def _until_the_end(made: DirectEngine) -> Iterator[DirectEngine]:
     try:
         yield made
     finally:

@@ -28,9 +28,10 @@ async def test_every_page_of_tools_is_listed_with_levels_by_their_annotations(ca
     assert [*tools["write_file"].definition.claims] == [
         "readOnlyHint: false",
         "destructiveHint: true",
+        "idempotentHint: true",
         "openWorldHint: false",
     ]
-    assert not any(tool.definition.idempotent for tool in tools.values())
+    assert not any(tool.definition.idempotent for tool in tools.values()), "a hint, which counts for nothing"
     reasons = {name: [each.message for each in tool.availability.reasons] for name, tool in tools.items()}
     assert not any(reasons.values()), reasons
 

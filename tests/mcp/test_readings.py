@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,9 @@ from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.mcp_service_pb2_grpc import McpServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
+from tests.mcp.reach import as_plain_user, open_folders
 from tests.mcp.support import SERVERS, Caller, mcp_plugin
+from tests.mcp.web import web_server
 from tests.sidecar import Sidecar, running_sidecar
 
 BOTH = pytest.mark.parametrize("plugin", ["old", "new"], ids=["2025-11-25", "2026-07-28"])
@@ -40,6 +44,21 @@ class House:
     writable: Path
 
 
+NO_TEMPLATES = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    said = {"error": {"code": -32601, "message": "Method not found"}}
+    if asked["method"] == "initialize":
+        said = {"result": {"protocolVersion": "2025-11-25", "capabilities": {"resources": {}}}}
+    elif asked["method"] == "resources/list":
+        said = {"result": {"resources": [{"uri": "note:1", "name": "one"}]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("shelf")
@@ -47,7 +66,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     for each in (readable, writable):
         each.mkdir()
         each.chmod(0o777)  # a root-started sidecar gives plugins ids of their own
-    (readable / "note").write_text("a note")
+        (each / "note").write_text("a note")
+        (each / "note").chmod(0o666)
     grants = f'max_side_effects = "external"\nread = ["{readable}"]\nwrite = ["{writable}"]'
     plugins = [
         (shelf(folder / "old"), f'prefix = "old_"\n{grants}'),
@@ -142,11 +162,31 @@ async def test_prompt_is_filled_in_with_each_type_of_content(mcp: McpServiceStub
 
 
 async def test_server_that_reads_writes_and_dials_is_held_to_the_level_read(house: House, mcp: McpServiceStub) -> None:
-    granted = await read(mcp, "old", f"shelf:file?{house.readable}/note")
-    assert [each.text for each in granted.contents] == ["a note"]
-    assert granted.reading.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_READ
-    for uri in ("file?/etc/shadow", "file?~/.ssh/id_rsa", f"write?{house.writable}/new", "dial?127.0.0.1:9"):
-        assert failed((await read(mcp, "old", f"shelf:{uri}")).reading) == ("TOOL_EXECUTION_FAILED", "mcp_error"), uri
+    """Each target is there for whoever is in no sandbox."""
+    for granted in (house.readable, house.writable):
+        got = await read(mcp, "old", f"shelf:file?{granted}/note")
+        assert [each.text for each in got.contents] == ["a note"]
+        assert got.reading.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_READ
+    with open_folders("home", "common") as (home, common), web_server() as port:
+        key, known, own = home / ".ssh" / "id_rsa", house.writable / "note", common / "new"
+        key.parent.mkdir()
+        key.write_text("a key")
+        with as_plain_user():
+            assert key.read_text() == "a key"
+            own.write_text("by anybody")
+            socket.create_connection(("127.0.0.1", port), 2).close()
+        for uri, problem in (
+            (f"file?{key}", "No such file or directory"),
+            (f"write?{own}", "No such file or directory"),
+            (f"write?{known}", "OSError|PermissionError"),
+            (f"write?{house.writable}/new", "OSError|PermissionError"),
+            (f"dial?127.0.0.1:{port}", "OSError|PermissionError|ConnectionRefusedError"),
+        ):
+            reading = (await read(mcp, "old", f"shelf:{uri}")).reading
+            assert failed(reading) == ("TOOL_EXECUTION_FAILED", "mcp_error"), uri
+            assert re.search(problem, reading.error.message), reading.error
+        assert own.read_text() == "by anybody"
+    assert known.read_text() == "a note"
     assert not (house.writable / "new").exists()
 
 
@@ -199,6 +239,21 @@ async def test_server_without_resources_lists_none_and_has_none_to_read(mcp: Mcp
     assert not listed.prompts
     got = await mcp.GetPrompt(pb.GetPromptRequest(plugin="bare", name="greet"), timeout=BOUND_S)
     assert failed(got.reading) == ("TOOL_EXECUTION_FAILED", "not_offered")
+
+
+async def test_a_server_that_knows_no_templates_has_none(tmp_path: Path) -> None:
+    mcp_plugin(tmp_path / "plain")
+    (tmp_path / "plain" / "server.py").write_text(NO_TEMPLATES)
+    with running_sidecar([(tmp_path / "plain", 'max_side_effects = "read"')]) as sidecar:
+        async with sidecar.channel() as channel:
+            mcp = McpServiceStub(channel)
+            listed = await mcp.ListResources(pb.ListResourcesRequest(plugin="plain"), timeout=BOUND_S)
+            assert [each.uri for each in listed.resources] == ["note:1"]
+            request = pb.ListResourceTemplatesRequest(plugin="plain")
+            templates = await mcp.ListResourceTemplates(request, timeout=BOUND_S)
+            assert not templates.reading.HasField("error"), templates
+            assert not templates.templates
+            assert failed((await read(mcp, "plain", "note:1")).reading)[0] == "TOOL_EXECUTION_FAILED"
 
 
 async def test_rules_levels_and_names_hold_for_readings(mcp: McpServiceStub) -> None:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood_sdk.adapters.mcp.log_lines import LINES_PER_SECOND
 
 from tests.cli.command import fumehood
 from tests.mcp.support import Caller, mcp_plugin, reason
 from tests.sidecar import running_sidecar
 
 REVISIONS = pytest.mark.parametrize("prefix", ["", "new_"], ids=["2025-11-25", "2026-07-28"])
+MIB = 1024 * 1024
+
+
+def peak_memory_bytes(pid: int) -> int:
+    """The most that a process has had in memory at a time (proc(5): VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 @REVISIONS
@@ -122,13 +131,21 @@ async def test_server_that_sends_for_ever_serves_its_calls_and_fills_nothing(
 ) -> None:
     """Notifications, changes of its list, requests: one after another, and no end."""
     folder = mcp_plugin(tmp_path / "noisy", environment={"FAULT": f'"{fault}"', "STATELESS": f'"{stateless}"'})
+    begun = time.monotonic()
     with running_sidecar([folder]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
             texts = [str(number) for number in range(50)]
-            assert await asyncio.gather(*(caller.text("echo", text=text) for text in texts)) == texts
+            before = peak_memory_bytes(sidecar.process.pid)
+            beside = asyncio.create_task(caller.call("slow"))  # a process without calls is frozen, and sends nothing
+            for _ in range(4):
+                assert await asyncio.gather(*(caller.text("echo", text=text) for text in texts)) == texts
             result = await caller.call("echo", text="x")
-            assert result.usage.peak_memory_bytes < 256 * 1024 * 1024
+            assert result.usage.peak_memory_bytes < 256 * MIB
+            assert peak_memory_bytes(sidecar.process.pid) - before < 48 * MIB
+            lines = [line for line in sidecar.log() if line["event"] == "plugin_log"]
+            assert len(lines) <= LINES_PER_SECOND * (time.monotonic() - begun + 2)
+            beside.cancel()
 
 
 @REVISIONS

@@ -49,7 +49,12 @@ TOOLS: list[dict[str, Any]] = [
         "name": "write_file",
         "description": "Writes a file, and says so.",
         "inputSchema": schema(path=TEXT, text=TEXT),
-        "annotations": {"readOnlyHint": False, "openWorldHint": False, "destructiveHint": True},
+        "annotations": {
+            "readOnlyHint": False,
+            "openWorldHint": False,
+            "destructiveHint": True,
+            "idempotentHint": True,
+        },
     },
     {
         "name": "dial",

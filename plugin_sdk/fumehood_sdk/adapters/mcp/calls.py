@@ -24,6 +24,7 @@ class McpCall:
         "fields",
         "give_up_at",
         "invocation_id",
+        "kept_update",
         "method",
         "request_id",
         "rounds",
@@ -52,6 +53,8 @@ class McpCall:
         """What the server asked of its client for it, and was refused."""
         self.rounds = 0
         self.updated_at = -math.inf
+        self.kept_update = b""
+        """The newest update that came too soon after another one, as a frame."""
         self.cancel_reason = ""
         self.give_up_at = math.inf
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from fumehood_sdk.adapters.mcp.client_requests import CLIENT_FEATURES, RefusedInput
 from fumehood_sdk.adapters.mcp.faults import ServerFault
-from fumehood_sdk.adapters.mcp.messages import Message, one_line, read_message, shown
+from fumehood_sdk.adapters.mcp.messages import METHOD_NOT_FOUND, Message, one_line, read_message, shown
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 
 Answered = Callable[[Message], None]
@@ -32,7 +32,6 @@ MAX_EARLY = 100
 LIST_CHANGED = "notifications/tools/list_changed"
 EXIT_WAIT_S = 1.0
 """From the end of a server's stdout to its exit."""
-METHOD_NOT_FOUND = -32601
 REFUSED = -1
 """What the protocol's own examples answer where a person says no."""
 

@@ -17,7 +17,7 @@ from fumehood_sdk.adapters.mcp.client_requests import refusal
 from fumehood_sdk.adapters.mcp.connection import LIST_CHANGED, ServerConnection
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.messages import Message
-from fumehood_sdk.adapters.mcp.progress import progress_frame
+from fumehood_sdk.adapters.mcp.progress import progress_frames, take_kept
 from fumehood_sdk.adapters.mcp.readings import READINGS, Reading
 from fumehood_sdk.adapters.mcp.relisting import Relisting
 from fumehood_sdk.adapters.mcp.results import input_required, malformed, refused_input
@@ -138,6 +138,9 @@ class McpEngine:
             text = f"the MCP server has changed {frame.tool} since it was pinned: {changed}"
             details = json.dumps({"changed": changed}).encode()
             self._answer(frame.invocation_id, Failure(text, "definition_changed", details_json=details))
+        elif found is not None and self._list.is_unknown:
+            text = f"the MCP server has not listed its tools for long, and may have changed {frame.tool}"
+            self._answer(frame.invocation_id, Failure(text, "definition_unknown", retryable=True))
         elif len(self._calls) >= self._max_calls:
             text = f"{self._max_calls} calls are under way here already"
             self._answer(frame.invocation_id, Failure(text, "too_many_calls", retryable=True))
@@ -215,9 +218,8 @@ class McpEngine:
         method = message["method"]
         if method == "notifications/progress":
             call = self._calls.of_request(params.get("progressToken"))
-            frame = progress_frame(call, params, time.monotonic()) if call is not None else None
-            if frame is not None:
-                self._out.append(frame)
+            if call is not None:
+                self._out.append(progress_frames(call, params, time.monotonic()))
         elif method == LIST_CHANGED:
             self._list.has_changed()
         elif method == "notifications/subscriptions/acknowledged":
@@ -245,6 +247,7 @@ class McpEngine:
     def _finish(self, call: McpCall, outcome: Sent | Failure) -> None:
         self._cancelled.discard(call)
         if self._calls.end(call):
+            self._out.append(take_kept(call))
             self._answer(call.invocation_id, outcome)
             self._inputs.forget(call)
 

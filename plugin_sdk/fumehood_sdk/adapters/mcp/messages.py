@@ -9,6 +9,8 @@ from typing import Any
 
 Message = dict[str, Any]
 
+METHOD_NOT_FOUND = -32601
+"""JSON-RPC 2.0, section 5.1."""
 PROBLEM_KEY = "fumehood/problem"
 """Names, in a message, what is wrong with it. An answer that can't be read has this, and no result."""
 MAX_PROBLEM_CHARACTERS = 200

@@ -143,10 +143,10 @@ def take_page(answer: Message | None, tools: list[dict[str, Any]]) -> str | None
     Raises:
         ServerFault: it is no page, or there are too many tools.
     """
-    result = answer.get("result") if answer else None
-    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+    if answer is None or not has_page(answer):
         text = "it doesn't answer" if answer is None else error_text(answer)
         raise ServerFault(f"the MCP server lists no tools: {text}")
+    result = answer["result"]
     page = result["tools"]
     tools += [tool for tool in page if isinstance(tool, dict)]
     cursor = result.get("nextCursor")
@@ -155,6 +155,12 @@ def take_page(answer: Message | None, tools: list[dict[str, Any]]) -> str | None
     if isinstance(cursor, str) and cursor and not page:
         raise ServerFault("the MCP server lists empty pages")
     return cursor if isinstance(cursor, str) and cursor else None
+
+
+def has_page(answer: Message) -> bool:
+    """Whether an answer to `tools/list` holds a list, whatever is in that."""
+    result = answer.get("result")
+    return isinstance(result, dict) and isinstance(result.get("tools"), list)
 
 
 def ask(connection: ServerConnection, method: str, params: bytes, within_s: float) -> Message | None:

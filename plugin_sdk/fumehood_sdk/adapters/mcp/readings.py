@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.messages import Message
+from fumehood_sdk.adapters.mcp.messages import METHOD_NOT_FOUND, Message
 from fumehood_sdk.adapters.mcp.results import InvalidResultError, content_block, malformed, refused_answer, rpc_failure
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
@@ -53,8 +53,14 @@ class Reading:
         return (), dumps(self._empty), False
 
     def convert(self, answer: Message) -> Sent | Failure:
-        """The result of the call. Never raises for what a server sends."""
+        """The result of the call. Never raises for what a server sends.
+
+        A server that knows no such method has nothing to list: many have resources and no templates.
+        """
         result = answer.get("result")
+        error = answer.get("error")
+        if self._empty is not None and isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND:
+            return self.unoffered()
         try:
             if not isinstance(result, dict):
                 return rpc_failure(answer)

@@ -10,7 +10,6 @@ from typing import Any
 
 from fumehood_sdk.adapters.mcp import definitions, negotiation
 from fumehood_sdk.adapters.mcp.connection import ServerConnection
-from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.messages import Message
 from fumehood_sdk.wire import sidecar_frames
@@ -20,14 +19,24 @@ RELIST_INTERVAL_S = 1.0
 TIMED_RELIST_S = 30.0
 """Between two looks, where calls come, at a list that changes without a word: over HTTP, and without a subscription."""
 RELIST_TIMEOUT_S = 10.0
-"""Calls wait for a look at the list; what is not listed by then has changed."""
+"""As long a look has from the first call that waits for it; without one it has no end, for nobody waits, and the
+sidecar may have frozen the process."""
+RETRY_PAUSE_S = 2.0
+"""From the first look that failed to the next one, where calls come; doubled each time."""
+MAX_RETRY_PAUSE_S = 30.0
+UNKNOWN_AFTER_S = 60.0
+"""Looks that fail for as long leave the list unknown. New calls are refused then, until one succeeds. The process isn't
+ended for it: the sidecar freezes one without calls, and what it is sent next would be lost in its end."""
 
 
 class Relisting:
     """What differs from the tools of `Ready`, and the calls that wait for a look. For one thread."""
 
     __slots__ = (
+        "_asked",
         "_connection",
+        "_failed",
+        "_failing_since",
         "_held",
         "_log",
         "_look_at",
@@ -39,6 +48,7 @@ class Relisting:
         "_timed",
         "_tools",
         "differing",
+        "is_unknown",
     )
 
     def __init__(
@@ -57,6 +67,13 @@ class Relisting:
         """Tools that the server lists otherwise by now, or no more, and how they differ."""
         self._held: list[sidecar_frames.Invoke] | None = None
         """Calls that wait for a look at the list. None: nobody looks."""
+        self._asked = 0
+        """The request that a look waits for."""
+        self._failed = 0
+        """Looks that failed, in a row."""
+        self._failing_since = 0.0
+        self.is_unknown = False
+        """Whether looks have failed for so long that nobody can tell whether the tools are as they were."""
         self._released: list[sidecar_frames.Invoke] = []
         self._timed = session.is_remote
         """Whether nobody says when it changes."""
@@ -89,12 +106,12 @@ class Relisting:
 
     def holds(self, frame: sidecar_frames.Invoke) -> bool:
         """Whether a call waits for a look, which it may begin."""
-        if self._held is None and self._timed and self._tools:
-            now = time.monotonic()
-            if now >= self._looked_at + TIMED_RELIST_S:
-                self._begin(now)
+        now = time.monotonic()
+        if self._held is None and self._tools and now >= self._call_looks_at():
+            self._begin(now)
         if self._held is None:
             return False
+        self._look_ends_at = min(self._look_ends_at, now + RELIST_TIMEOUT_S)
         self._held.append(frame)
         return True
 
@@ -113,7 +130,7 @@ class Relisting:
 
     def has_changed(self) -> None:
         """The server says that its list has. Where no tool is pinned none can differ, and there may be no list."""
-        if not self._tools:
+        if not self._tools or (self._failed and self._held is None):  # it is looked at after the pause in any case
             return
         self._look_at = min(self._look_at, self._looked_at + RELIST_INTERVAL_S)
         self.look_if_due(time.monotonic())
@@ -121,30 +138,36 @@ class Relisting:
     @property
     def due_at(self) -> float:
         """When `look_if_due` has something to do, by time.monotonic."""
-        return min(self._look_ends_at, self._look_at if self._held is None else math.inf)
+        return self._look_at if self._held is None else self._look_ends_at
 
     def look_if_due(self, now: float) -> None:
-        """Begin a look whose time has come.
-
-        Raises:
-            ServerFault: the one that was begun takes too long.
-        """
+        """Begin a look whose time has come, and let go of one that takes too long."""
         if self._held is None and now >= self._look_at:
             self._begin(now)
         if now >= self._look_ends_at:
-            raise ServerFault("the MCP server says that its tools have changed, and doesn't list them")
+            self._connection.abandon(self._asked)
+            if self._session.is_remote:  # frees its place there; one beside the adapter may yet answer
+                self._connection.notify("notifications/cancelled", b'{"requestId":%d}' % self._asked)
+            self._fail(f"it doesn't answer within {RELIST_TIMEOUT_S:.0f} s")
+
+    def _call_looks_at(self) -> float:
+        """From when on a call has the list looked at."""
+        if self._failed:
+            return self._looked_at + min(RETRY_PAUSE_S * 2.0 ** min(self._failed - 1, 8), MAX_RETRY_PAUSE_S)
+        return self._looked_at + TIMED_RELIST_S if self._timed else math.inf
 
     def _begin(self, now: float) -> None:
-        self._looked_at, self._look_at, self._look_ends_at = now, math.inf, now + RELIST_TIMEOUT_S
+        self._looked_at, self._look_at = now, math.inf
         self._held = []
         self._page = []
         self._ask_page(b"")
 
     def _ask_page(self, fields: bytes) -> None:
-        self._connection.request("tools/list", self._session.params(fields), self._take_page)
+        self._asked = self._connection.request("tools/list", self._session.params(fields), self._take_page)
 
     def _take_page(self, answer: Message) -> None:
-        if self._held is None:
+        if not negotiation.has_page(answer):
+            self._fail(negotiation.error_text(answer))
             return
         cursor = negotiation.take_page(answer, self._page)
         if cursor is not None:
@@ -159,10 +182,28 @@ class Relisting:
             }
         )
 
+    def _fail(self, why: str) -> None:
+        """End a look that tells nothing: it is tried again, and calls go on by what the one before told."""
+        self._looked_at, self._look_at = time.monotonic(), math.inf
+        if not self._failed:
+            self._failing_since = self._looked_at
+            self._log.warn(f"the MCP server doesn't list its tools anew: {why}; it is asked again, and calls go on")
+        elif not self.is_unknown and self._looked_at >= self._failing_since + UNKNOWN_AFTER_S:
+            self.is_unknown = True
+            self._log.warn(f"the MCP server still doesn't list its tools: {why}; calls are refused until it does")
+        self._failed += 1
+        self._let_go()
+
     def _end(self, differing: dict[str, str]) -> None:
+        if self._failed:
+            self._failed, self.is_unknown = 0, False
+            self._log.warn("the MCP server lists its tools again")
         if differing != self.differing:
             shown = "; ".join(f"{name}: {changed}" for name, changed in sorted(differing.items())) or "none"
             self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {shown}")
         self.differing = differing
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._released += self._held or []
-        self._held, self._page, self._look_ends_at = None, [], math.inf
+        self._held, self._page, self._asked, self._look_ends_at = None, [], 0, math.inf
