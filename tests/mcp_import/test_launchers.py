@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import random
+import string
+
 import pytest
 from fumehood_server.cli.mcp_import.launchers import (
     Launch,
@@ -96,6 +100,8 @@ def test_variables_that_env_sets_are_the_servers() -> None:
         (["sudo", "npx", "pkg"], "other_user", "sudo"),
         (["ssh", "host", "server"], "elsewhere", "ssh"),
         (["uv", "--directory", "/srv", "run", "my-server"], "project", "uv run my-server"),
+        (["npx", "-y", "mcp-remote@latest", "https://mcp.example.com/sse"], "bridge", "mcp-remote"),
+        (["npx", "-p", "mcp-remote", "mcp-remote", "https://mcp.example.com/mcp"], "bridge", "mcp-remote"),
         (["uv", "sync"], "project", "uv sync"),
         (["python3", "-m", "mcp_server_time"], "module", "mcp_server_time"),
         (["npx"], "malformed", "nothing follows npx"),
@@ -141,10 +147,27 @@ def test_an_npm_package_is_name_and_version() -> None:
         ("DATA", "/srv/secret_documents", False),
         ("DATA", "~/secret_documents", False),
         ("TOKEN", "/srv/secret_documents", True),
+        ("EMBEDDING_MODEL", "sentence-transformers/all-MiniLM-L6-v2", False),
+        ("MODEL", "Qwen/Qwen2-5-Coder-32B-Instruct-AWQ", False),
+        ("MODEL", "mistralai/Mixtral-8x7B-Instruct-v0-1-GGUF", False),
+        ("MODEL", "sentence-transformers/ghp_0123456789abcdef", True),
+        ("TOKEN", "sentence-transformers/all-MiniLM-L6-v2", True),
+        ("SEED", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", True),
+        ("SEED", "Correct-Horse-Battery-Staple-2024", True),
+        ("SUPABASE", "sbp_0102030405060708090a0b0c0d0e0f1011121314", True),
     ],
 )
 def test_secrets_are_told_by_name_or_form(name: str, value: str, secret: bool) -> None:
     assert looks_like_a_secret(name, value) is secret
+
+
+def test_random_text_with_slashes_is_a_secret_all_the_same() -> None:
+    source = random.Random(7)  # noqa: S311 - texts of a test, the same each time
+    kinds = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+    texts = [base64.b64encode(source.randbytes(27), altchars).decode() for altchars in (b"+/", b"-/") * 5000]
+    mixed = [each for each in texts if all(set(each) & set(kind) for kind in kinds)]
+    assert sum("/" in each for each in mixed) > 1000
+    assert [each for each in mixed if not looks_like_a_secret("X", each)] == []
 
 
 @pytest.mark.parametrize(

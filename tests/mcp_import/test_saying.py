@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 import pytest
 from fumehood_sandbox import Level
-from fumehood_server.cli.mcp_import.outcome import Outcome
+from fumehood_server.cli.mcp_import.outcome import Outcome, Status
 from fumehood_server.cli.mcp_import.report import Report
 from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools
+from fumehood_server.config.config import PluginConfig
+from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.tool import ToolDefinition
 
 from tests.cli.command import fumehood, on_terminal
@@ -21,9 +23,9 @@ def tool(name: str, level: Level, *claims: str) -> ToolDefinition:
     return ToolDefinition(name=name, description="x", input_schema_json="{}", side_effects=level, claims=claims)
 
 
-def hints(level: Level, *tools: ToolDefinition, hosts: tuple[str, ...] = ()) -> str:
+def hints(level: Level, *tools: ToolDefinition, hosts: tuple[str, ...] = (), plugin: PluginConfig | None = None) -> str:
     outcome = Outcome(server="x", now={"max_side_effects": str(level), "hosts": list(hosts)})
-    hint_at_tools(outcome, tools)
+    hint_at_tools(outcome, tools, plugin)
     return "\n".join((*outcome.notes, *outcome.todo_later))
 
 
@@ -33,7 +35,52 @@ def test_a_reading_tool_that_may_need_the_network_is_said_to_have_none() -> None
     for line in ('max_side_effects = "external"', "[plugin.tools.fetch]", 'side_effects = "external"'):
         assert line in said
     assert not hints(Level.READ, tool("list", Level.READ, "readOnlyHint: true", "openWorldHint: false"))
-    assert not hints(Level.EXTERNAL, fetch, hosts=("example.com:443",))
+    granted = hints(Level.EXTERNAL, fetch, hosts=("example.com:443",))
+    assert "[plugin.tools.fetch]" in granted
+    assert "hosts = " not in granted
+    assert "one_process" not in said + granted
+    plugin = PluginConfig(
+        path=Path("/x"),
+        grants=Grants(max_side_effects=Level.EXTERNAL),
+        tools={"fetch": ToolGrant(side_effects=Level.EXTERNAL)},
+    )
+    assert not hints(Level.EXTERNAL, fetch, hosts=("example.com:443",), plugin=plugin)
+
+
+def test_one_process_is_named_where_many_reading_tools_may_need_the_network() -> None:
+    tools = [tool(name, Level.READ, "readOnlyHint: true") for name in ("a", "b")]
+    outward = tool("c", Level.EXTERNAL)
+    hosts = ("example.com:443",)
+    assert "`one_process = true` beside the last two lines" in hints(Level.EXTERNAL, *tools, hosts=hosts)
+    assert "`one_process = true` in place of the last two lines" in hints(Level.EXTERNAL, *tools, outward, hosts=hosts)
+    shared = PluginConfig(path=Path("/x"), grants=Grants(max_side_effects=Level.EXTERNAL), one_process=True)
+    assert not hints(Level.EXTERNAL, *tools, outward, hosts=hosts, plugin=shared)
+
+
+def test_tools_of_level_external_without_a_host_are_said_to_have_no_network() -> None:
+    send = tool("send", Level.EXTERNAL)
+    said = hints(Level.EXTERNAL, send)
+    assert "send: without network, since no host is granted" in said
+    assert 'hosts = ["NAME:PORT"]' in said
+    assert not hints(Level.EXTERNAL, send, hosts=("example.com:443",))
+    above = hints(Level.READ, tool("list", Level.READ, "openWorldHint: false"), send)
+    assert 'max_side_effects = "external"\n    hosts = ["NAME:PORT"]' in above
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        ("read", "no network: tools of level external alone would reach example.com:443"),
+        ("external", "writes nothing; reaches example.com:443"),
+        (None, "reaches example.com:443, by tools of level external"),
+    ],
+)
+def test_hosts_are_said_to_be_reached_at_the_level_that_reaches_them_alone(
+    capsys: pytest.CaptureFixture[str], level: str | None, said: str
+) -> None:
+    now = {"max_side_effects": level, "hosts": ["example.com:443"]}
+    Report().print(Outcome(server="a", status=Status.IMPORTED, now=now))
+    assert said in capsys.readouterr().out
 
 
 def test_tools_above_what_is_granted_are_said_to_take_a_level() -> None:
@@ -41,7 +88,8 @@ def test_tools_above_what_is_granted_are_said_to_take_a_level() -> None:
     assert 'max_side_effects = "external"' in hints(
         Level.READ, closed, tool("a", Level.WRITE), tool("b", Level.EXTERNAL)
     )
-    assert not hints(Level.EXTERNAL, closed, tool("a", Level.WRITE), tool("b", Level.EXTERNAL))
+    more, hosts = (tool("a", Level.WRITE), tool("b", Level.EXTERNAL)), ("example.com:443",)
+    assert not hints(Level.EXTERNAL, closed, *more, hosts=hosts)
 
 
 def test_a_tool_that_can_not_be_called_is_hinted_to_no_level() -> None:

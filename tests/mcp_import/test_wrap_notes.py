@@ -92,6 +92,8 @@ async def test_a_server_whose_tools_are_others_than_the_pinned_is_said_to_take_a
     calls: list[tuple[str, dict[str, str]]] = [("who_am_i", {})]
     (said,) = await answers(state, log, script, "--read", str(flag), calls=calls, more=(str(flag),))
     assert "declares other tools than those that were pinned" in said
+    assert "`fumehood mcp wrap --update` with the same arguments" in said
+    assert "plugin add" not in said
     assert "`fumehood mcp wrap --update` with the same arguments" in log.read_text()
     assert "plugin add" not in log.read_text()
     assert await answers(state, log, script, calls=calls, more=(str(flag),)) == [str(flag)]

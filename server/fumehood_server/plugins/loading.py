@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -166,9 +167,13 @@ async def load_plugin(
     )
 
 
+REMEDY_VARIABLE = "FUMEHOOD_PIN_REMEDY"
+"""For the sidecar of a command that pins its plugin by itself: holds its own remedy in place of `add_remedy`'s."""
+
+
 def add_remedy(folder: Path) -> str:
     """The remedy that tells the operator how to accept a plugin."""
-    return f"look at what it asks for and pin it: fumehood plugin add {folder}"
+    return os.environ.get(REMEDY_VARIABLE) or f"look at what it asks for and pin it: fumehood plugin add {folder}"
 
 
 def _read_files(folder: Path, sources: PluginSources) -> tuple[Manifest, Stored]:

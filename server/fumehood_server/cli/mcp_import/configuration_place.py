@@ -17,6 +17,16 @@ from fumehood_server.config import SidecarConfig, load_config
 from fumehood_server.config.config import CONFIG_NAME
 from fumehood_server.config.load import default_config
 
+START_TIMEOUT_S = 60
+"""`start_timeout_s` of one that an import makes. Servers of npm's and Python's packages take longer than 10 s at times:
+to be read from a cold disk, or on a busy machine."""
+
+_NEW = f"""\
+# What Fumehood serves, and what each plugin may touch. docs/configuration.md lists every key.
+[server]
+listen = ["unix:.fumehood/fumehood.sock"]
+start_timeout_s = {START_TIMEOUT_S}  # of what was installed just now, from a cold disk
+"""
 _MAX_NAME = 24
 """Of a workspace, in the name of its folder: a unix socket's path, which lies deeper, has 107 bytes (unix(7))."""
 
@@ -72,6 +82,27 @@ def configuration_at(path: Path) -> SidecarConfig:
     # Packages are installed where the sidecar will look once the file is there.
     found = load_config(path) if path.exists() else default_config(path.parent.resolve(), named=path)
     return replace(found, path=path)
+
+
+def make_configuration(path: Path) -> None:
+    """Write a fumehood.toml without plugins, unless there is one.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if not path.exists():
+        path.write_text(_NEW)
+
+
+def short_start(config: SidecarConfig) -> str:
+    """A note where the file has servers ended that take as long to start as an import gives them. Empty: it doesn't."""
+    given = config.server.start_timeout_s
+    if given >= START_TIMEOUT_S:
+        return ""
+    return (
+        f"{config.path} gives a server {given:g} s to start, where an import gives it {START_TIMEOUT_S}; if its calls "
+        f"end with `did not say Ready`, in its [server]:\n    start_timeout_s = {START_TIMEOUT_S}"
+    )
 
 
 def address_of(config: SidecarConfig) -> str:

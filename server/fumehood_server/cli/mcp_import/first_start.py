@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
+from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.folder_check import propose_folder_pin
+from fumehood_server.cli.mcp_import.configuration_place import START_TIMEOUT_S
 from fumehood_server.cli.mcp_import.content import ResolvedServer
-from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
+from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.plan import PlannedSecret
+from fumehood_server.cli.mcp_import.server_import import ServerImport
 from fumehood_server.cli.plugin_builds import build_for, manifest_in
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
 
-FIRST_START_TIMEOUT_S = 60.0
-"""At least: what was installed just now is read from a cold disk, and by npm's packages in thousands of files."""
+NOT_HOSTED = (
+    "It was asked for its tools without network, with placeholders for secrets and empty folders: a server that needs "
+    "more than that to list them can't be hosted."
+)
+
+_NO_DESCRIPTORS = re.compile(r"\bEMFILE\b|too many open files", re.IGNORECASE)
 
 
-def build_and_start(folder: Path, config: SidecarConfig, resolved: ResolvedServer, run: Import) -> PinProposal:
+def build_and_start(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer) -> PinProposal:
     """Install it, and start it in its sandbox to be told its tools.
 
     Raises:
         NotImportableError: it doesn't start, or its tools can't be taken.
+        CommandError: it can't be installed.
     """
-    build_for(manifest_in(folder), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=run.quiet)
-    run.say("starting it in a sandbox, to be told its tools")
+    _build(server, config, resolved)
+    server.run.say("starting it in a sandbox, to be told its tools")
     lines: list[str] = []
-    server = replace(config.server, start_timeout_s=max(config.server.start_timeout_s, FIRST_START_TIMEOUT_S))
-    proposal = propose_folder_pin(folder, replace(config, server=server), lambda line: lines.append(line.message))
+    settings = replace(config.server, start_timeout_s=max(config.server.start_timeout_s, START_TIMEOUT_S))
+    proposal = propose_folder_pin(
+        server.folder, replace(config, server=settings), lambda line: lines.append(line.message)
+    )
     if proposal.report.loaded is None:
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
         more = [each for each in lines[-6:] if not any(each in one for one in said)]
         what = "\n".join((*said[:4], *more))[-MAX_PROBLEM:]
-        raise NotImportableError("not_started", what, "Mend what it says, and import it again.")
+        raise NotImportableError("not_started", what, _remedy((*said, *lines), server.plan.secrets))
     return proposal
+
+
+def wants_build_hosts(error: CommandError) -> bool:
+    """Whether a build failed that was refused a host."""
+    return error.details.get("reason") == "build_failed" and "build_hosts" in error.todo
+
+
+def _build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer) -> None:
+    hosts, private = resolved.build_hosts, resolved.build_private
+    try:
+        build_for(manifest_in(server.folder), config, hosts=hosts, private=private, quiet=server.run.quiet)
+    except CommandError as error:
+        if not server.is_new or not wants_build_hosts(error):
+            raise
+        # Its [[plugin]] comes with the import. One that is there before is taken as it is.
+        folder, base = server.folder, server.path.parent.resolve()
+        path = folder.relative_to(base) if folder.is_relative_to(base) else folder
+        todo = (
+            f"What it downloads as it is installed is refused. If it is to have it, write a [[plugin]] for it into "
+            f"{server.path} before, with the hosts that are named above, and import it again:\n"
+            f"    [[plugin]]\n    path = {json.dumps(str(path))}\n"
+            f"    build_hosts = [{', '.join((*map(json.dumps, hosts), json.dumps('NAME:PORT')))}]"
+        )
+        todo += f"\n    allow_private = [{', '.join(map(json.dumps, private))}]" if private else ""
+        raise CommandError(error.what, todo, code=error.code, status=error.status, details=error.details) from error
+
+
+def _remedy(said: Iterable[str], secrets: Iterable[PlannedSecret]) -> str:
+    """What can be done about a server that doesn't start, as far as it is known."""
+    parts = [NOT_HOSTED]
+    by_look = [each.variable for each in secrets if each.by_look]
+    if by_look:
+        plain = " ".join(f"--plain {each}" for each in by_look)
+        parts.append(f"{', '.join(by_look)} counts as a secret by the look of its value alone: {plain}, if it is none.")
+    if any(_NO_DESCRIPTORS.search(each) for each in said):
+        parts.append("`open_files` in [limits.default] of fumehood.toml lets it open more files (1024 by default).")
+    return " ".join((*parts, "Mend what it says otherwise, and import it again."))

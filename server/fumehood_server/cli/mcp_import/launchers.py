@@ -152,6 +152,7 @@ def _env(arguments: Sequence[str]) -> ServerCommand:
     )
 
 
+_BRIDGE = "mcp-remote"
 _NPX_FLAGS = {"-y", "--yes", "-q", "--quiet", "--silent", "-s", "--prefer-online", "--prefer-offline", "--bun", "--no"}
 _NPX_FLAGS |= {"--no-install", "--ignore-existing", "--ignore-scripts"}
 
@@ -174,7 +175,13 @@ def _npx(arguments: Sequence[str]) -> ServerCommand:
     else:
         script = _next(rest, "npx --package")
     for each in packages:
-        npm_name(each)
+        if npm_name(each)[0] == _BRIDGE:
+            what = f"{_BRIDGE} starts no server here: it passes on what one elsewhere says, and asks for its login"
+            todo = (
+                f'Name its URL itself in place of {_BRIDGE}, {{"url": "https://…"}}, with what it takes in "headers", '
+                "and import that. OAuth is not done here: name a token."
+            )
+            raise NotImportableError("bridge", what, todo)
     first, *others = packages
     return ServerCommand(
         launch=Launch.NPM, requirement=first, others=tuple(others), script=script, arguments=tuple(rest)

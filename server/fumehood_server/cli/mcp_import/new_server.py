@@ -9,7 +9,7 @@ from collections import Counter
 from fumehood_sandbox import Level
 
 from fumehood_server.cli.config_edit import append_entry
-from fumehood_server.cli.mcp_import.configuration_place import configuration_at
+from fumehood_server.cli.mcp_import.configuration_place import configuration_at, make_configuration
 from fumehood_server.cli.mcp_import.content import ResolvedServer
 from fumehood_server.cli.mcp_import.first_start import build_and_start
 from fumehood_server.cli.mcp_import.granting import AskedGrants, ask_grants, granted_now, make_entry, prefix_of
@@ -56,7 +56,7 @@ def _is_named(server: ServerImport) -> bool:
 def _import_local(server: ServerImport, grants: AskedGrants, resolved: ResolvedServer) -> PinProposal:
     """Build it and start it to be told its tools, by which a level is asked for; then grant and pin it."""
     run, path = server.run, server.path
-    proposal = build_and_start(server.folder, server.config, resolved, run)
+    proposal = build_and_start(server, server.config, resolved)
     config = configuration_at(path)
     counts = Counter(tool.side_effects for tool in proposal.report.tools if not tool.schema_problem)
     level = run.asker.level(server.plan.name, {each: counts[each] for each in Level})
@@ -65,6 +65,7 @@ def _import_local(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
         values = ask_values(grants.secrets, run.asker)
         server.outcome.todo_later += keep_values(config, server.plan.name, values, run.asker, undo)
         undo.enter_context(file_restored_on_failure(path))
+        make_configuration(path)
         prefix = prefix_of(proposal.report, config)
         append_entry(path, make_entry(grants, level, proposal.report.folder, prefix, resolved, config))
         server.tell_prefix(prefix)

@@ -41,6 +41,8 @@ class PlannedSecret:
     """None: it is in `environment`, or not known yet."""
     environment: str = ""
     """Variable of the sidecar's own environment that holds it, as the configuration had it."""
+    by_look: bool = False
+    """Nothing tells that it is a secret but the form of its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,4 +329,5 @@ def _secret(name: str, variable: str, value: Expanded, notes: list[str]) -> Plan
         variable=variable,
         value=value.text if known and not value.variable else None,
         environment=value.variable,
+        by_look=not value.secret and not named_like_a_secret(variable),
     )

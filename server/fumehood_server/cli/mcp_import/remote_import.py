@@ -12,7 +12,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.cli.config_edit import append_entry
 from fumehood_server.cli.folder_check import propose_folder_pin
-from fumehood_server.cli.mcp_import.configuration_place import configuration_at
+from fumehood_server.cli.mcp_import.configuration_place import configuration_at, make_configuration
 from fumehood_server.cli.mcp_import.content import ResolvedServer
 from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, prefix_of
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
@@ -37,7 +37,8 @@ def import_remote(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
     with contextlib.ExitStack() as undo:
         keep_values(config, server.plan.name, _known(grants.secrets, run), run.asker, undo)
         undo.enter_context(file_restored_on_failure(path))
-        old = path.read_text() if path.exists() else None
+        make_configuration(path)
+        old = path.read_text()
         append_entry(path, make_entry(grants, Level.EXTERNAL, folder, "", resolved, config))
         run.say(f"asking {host} for its tools")
         proposal = _proposal(folder, run, _Asked(host, shows_token=bool(grants.secrets)))

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fumehood_sandbox import Level
+
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status
 from fumehood_server.cli.output import Part, one_line, plural, say
 from fumehood_server.model.text import visible
@@ -87,11 +89,23 @@ def _now(now: Mapping[str, Any]) -> str:
         ("has the variables", "variables", ""),
     ):
         listed: Sequence[str] = now.get(key) or ()
-        if listed:
+        if key == "hosts" and listed:
+            parts.append(_reached(listed, now.get("max_side_effects")))
+        elif listed:
             parts.append(f"{verb} {', '.join(listed)}")
         elif none:
             parts.append(none)
     return "; ".join(("reads no file of yours", *parts) if not now.get("read") and not now.get("write") else parts)
+
+
+def _reached(hosts: Sequence[str], level: str | None) -> str:
+    """What a server reaches of its hosts. Its sockets need the relay, which level `external` alone has."""
+    named = ", ".join(hosts)
+    if level is None:  # its tools' levels aren't known yet
+        return f"reaches {named}, by tools of level external"
+    if level == Level.EXTERNAL:
+        return f"reaches {named}"
+    return f"no network: tools of level external alone would reach {named}"
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> str:

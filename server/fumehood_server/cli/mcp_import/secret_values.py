@@ -14,7 +14,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HARMLESS = re.compile(r"(?:^|[_.-])(?:public_?key|key_?(?:id|file|path|name))$", re.IGNORECASE)
 _FORMS = re.compile(
     r"(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|sk_test_|rk_live_|pk_live_|xox[abeoprs]-|xapp-|AIza|ya29\.|AKIA"
-    r"|ASIA|npm_|pypi-|hf_|ntn_|secret_|lin_api_|shpat_|SG\.|dop_v1_|figd_|tvly-|BSA|sntrys_|eyJ[A-Za-z0-9_-]+\.eyJ)"
+    r"|ASIA|npm_|sbp_|pypi-|hf_|ntn_|secret_|lin_api_|shpat_|SG\.|dop_v1_|figd_|tvly-|BSA|sntrys_|eyJ[A-Za-z0-9_-]+\.eyJ)"
     r"[A-Za-z0-9_.\-]{8,}",
 )
 _HEADER = re.compile(r"(?:Bearer|Basic|token)\s+\S{8,}", re.IGNORECASE)
@@ -22,6 +22,12 @@ _PEM = "-----BEGIN "
 _PATH_BEGINNINGS = ("/", "./", "../", "~/")
 _SWITCHES = {"", "0", "1", "true", "false", "yes", "no", "on", "off", "none", "null"}
 _MOSTLY_RANDOM = re.compile(r"[A-Za-z0-9+/_=-]{32,}")
+_NAME_PART = re.compile(
+    r"(?:[A-Z]?[a-z]{2,}|[A-Z][a-z]{2,}[A-Z]{2}|[A-Z]{2,5}|[A-Z][a-z]{2,}(?:[A-Z][a-z]{2,})+)\d{0,2}"
+    r"|[A-Za-z]\d{1,2}|\d{1,4}[A-Za-z]?|\d{1,2}x\d{1,2}[A-Za-z]"
+)
+"""A word, an acronym, a version or a size: of random text of some length next to nothing is made of these alone."""
+_PART_ENDS = re.compile(r"[/._-]")
 _KINDS_OF_CHARACTER = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
 
 
@@ -38,6 +44,8 @@ def formed_like_a_secret(value: str) -> bool:
         return True
     if "://" in value:
         return _has_password(value)
+    if _is_name(value):
+        return False
     # A digest in hexadecimal names a public thing as often as not; a path or a word has fewer kinds of character.
     return bool(_MOSTLY_RANDOM.fullmatch(value)) and all(each.search(value) for each in _KINDS_OF_CHARACTER)
 
@@ -62,6 +70,14 @@ def secret_argument(arguments: tuple[str, ...]) -> int | None:
         if follows and not text.startswith("-") and text.lower() not in _SWITCHES:
             return index
     return None
+
+
+def _is_name(value: str) -> bool:
+    """Whether it is of the form OWNER/NAME, in parts that read like those of a model or a package.
+
+    Without the slash it isn't: a passphrase is of words as well.
+    """
+    return value.count("/") == 1 and all(map(_NAME_PART.fullmatch, _PART_ENDS.split(value)))
 
 
 def _has_password(value: str) -> bool:

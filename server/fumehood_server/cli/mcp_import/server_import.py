@@ -9,8 +9,11 @@ from typing import Any
 
 from fumehood_sandbox import Level
 
+from fumehood_server.cli.mcp_import.configuration_place import configuration_at, short_start
 from fumehood_server.cli.mcp_import.granting import without
 from fumehood_server.cli.mcp_import.import_settings import Import
+from fumehood_server.cli.mcp_import.launchers import Launch
+from fumehood_server.cli.mcp_import.node_version import old_node
 from fumehood_server.cli.mcp_import.outcome import Outcome, now_of
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools, told_of_schemas
@@ -62,7 +65,25 @@ class ServerImport:
         self.outcome.now = now_of(self.plan, granted)
         self.outcome.tell_tools(report, Level(str(granted["max_side_effects"])))
         self.outcome.notes += told_of_schemas(report.tools)
-        hint_at_tools(self.outcome, () if self.is_remote else report.tools)
+        if self.is_remote:
+            return
+        config = configuration_at(self.path)
+        plugin = next((each for each in config.plugins if each.path == self.folder), None)
+        hint_at_tools(self.outcome, report.tools, plugin)
+        short = short_start(config)
+        self.outcome.notes += [short] if short else []
+        node = self._old_node(report, granted)
+        if node:
+            self.outcome.notes.append(
+                f"it runs with Node {node}, whose own fetch and https reach no granted host: they do from 22.21 and 24 "
+                "on (docs/egress.md)"
+            )
+
+    def _old_node(self, report: CheckReport, granted: Mapping[str, Any]) -> str:
+        """The version of a Node that is too old, where the server is to reach a host or may be."""
+        command = self.plan.command
+        reaches = granted["hosts"] or any(tool.side_effects is Level.EXTERNAL for tool in report.tools)
+        return old_node("node" if command.launch is Launch.NPM else command.script) if reaches else ""
 
     def tell_prefix(self, prefix: str) -> None:
         """Tell that its tools have other names here, if they have."""

@@ -66,7 +66,7 @@ def update(server: ServerImport, resolved: ResolvedServer, asked: Sequence[Plann
             index = next(index for index, each in enumerate(config.plugins) if each.path == folder)
             grant_secrets(server.path, index, [each.name for each in asked], new_secrets(config, asked))
         config = configuration_at(server.path)
-        proposal = build_and_start(folder, config, resolved, run)
+        proposal = build_and_start(server, config, resolved)
         asyncio.run(proposal.accept())
     granted = granted_now(config, folder) or {}
     outcome.notes += not_granted(server.plan, granted)

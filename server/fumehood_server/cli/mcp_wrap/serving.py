@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fumehood_sandbox import Level
 
@@ -22,7 +22,7 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
-from fumehood_server.plugins.loading import add_remedy
+from fumehood_server.plugins.loading import REMEDY_VARIABLE
 
 CLOSED_WORLD = "openWorldHint: false"
 """The claim of a server's tool that reaches no network."""
@@ -35,6 +35,15 @@ MAX_SOCKET_BYTES = 107
 
 class WrapSidecar(DevSidecar):
     """As that of `plugin dev`, with a pin: what differs from what was installed is refused."""
+
+    def __enter__(self) -> Self:
+        """Start it, with the remedy that holds here: its plugin's folder is written anew at each start.
+
+        Raises:
+            CommandError: it did not start.
+        """
+        os.environ[REMEDY_VARIABLE] = _UPDATE
+        return super().__enter__()
 
     def forget_pin(self) -> None:
         """Keep it."""
@@ -90,7 +99,7 @@ def serve_wrapped(server: WrappedServer, grants: DevGrants) -> int:
     slot = server.slot
     if len(bytes(slot / "s")) > MAX_SOCKET_BYTES:
         raise CommandError(f"{slot}/s is too long for a socket's path", "Set XDG_STATE_HOME to a shorter one.")
-    made = WrapSidecar(slot, server.plugin, grants, partial(show_event, server), environments=server.environments)
+    made = WrapSidecar(slot, server.plugin, grants, show_event, environments=server.environments)
     _check_grants(slot / CONFIG_NAME)
     with made as sidecar:
         watch = f"`fumehood approvals watch --address {sidecar.address}`"
@@ -119,10 +128,9 @@ def _check_grants(config: Path) -> None:
         raise CommandError(error.problem, todo, code="CONFIG_INVALID") from error
 
 
-def show_event(server: WrappedServer, event: Mapping[str, Any]) -> None:
+def show_event(event: Mapping[str, Any]) -> None:
     """Show what goes wrong, and what the server writes to its stderr, on ours: MCP hosts keep that as a log."""
     message = str(event.get("message") or event.get("event") or "")
-    message = message.replace(add_remedy(server.plugin), _UPDATE)  # its folder here is written anew at each start
     if event.get("event") == "plugin_log" or event.get("level") in {"warning", "error"}:
         note(one_line(f"fumehood: {message}"))
 

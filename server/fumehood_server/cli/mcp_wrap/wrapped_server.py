@@ -17,6 +17,7 @@ from pathlib import Path
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.folder_check import propose_folder_pin
 from fumehood_server.cli.mcp_import.content import resolve_server
+from fumehood_server.cli.mcp_import.first_start import NOT_HOSTED, wants_build_hosts
 from fumehood_server.cli.mcp_import.host_configuration import Host, ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError, program_name
 from fumehood_server.cli.mcp_import.own_code import say_left_out
@@ -172,14 +173,21 @@ def _install(
     plugin = folder / _PLUGIN
     shutil.rmtree(plugin, ignore_errors=True)
     resolved.content.write(plugin)
-    build_for(manifest_in(plugin), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=False)
+    try:
+        build_for(manifest_in(plugin), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=False)
+    except CommandError as error:
+        if not wants_build_hosts(error):
+            raise
+        todo = "What it downloads as it is installed, no option here grants: `fumehood mcp import` says what does."
+        raise CommandError(error.what, todo, code=error.code, status=error.status, details=error.details) from error
     lines: list[str] = []
     proposal = propose_folder_pin(plugin, config, lambda line: lines.append(line.message))
     if proposal.report.loaded is None:
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
         shutil.rmtree(plugin, ignore_errors=True)
         what = "\n".join((*said[:4], *lines[-6:]))
-        raise NotImportableError("not_started", what, "Look at what it wrote, and at its arguments.")
+        todo = f"{NOT_HOSTED} Otherwise look at what it wrote, and at its arguments."
+        raise NotImportableError("not_started", what, todo)
     asyncio.run(proposal.accept())
     return proposal.report.tools
 
