@@ -24,13 +24,11 @@ from fumehood_server.calls.steps.validate import validate
 from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.caller import Caller
-from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.telemetry import get_logger
 from fumehood_server.validation.budget import PROCESS
-from fumehood_server.validation.documents import MAX_FAULTS, Accepted, Document, Flaw, Kind, Rejected, Verdict, check
+from fumehood_server.validation.documents import MAX_FAULTS, Accepted, Document, Kind, Rejected, Verdict, check
 from fumehood_server.validation.schemas import Validators
-from fumehood_server.validation.wire import ANSWER_HEAD, BrokenAnswerError, decode_verdict, encode_verdict
 
 from tests.calls.fake import BOUND_S, FakePools, FakeTools, FakeWorker, answered, code_of, ended, request, tool
 
@@ -55,7 +53,7 @@ SMALL = document('{"n":1}')
 async def checks() -> AsyncIterator[DocumentChecks]:
     """With a process that has started."""
     async with DocumentChecks(get_logger()) as checks:
-        await checks.check_beside("fixture", SMALL)
+        await checks.check_beside(("fixture",), SMALL)
         yield checks
 
 
@@ -84,7 +82,7 @@ async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks:
     assert points.text.count("[") > 100_000
     for each in (points, document(items('{"n":1.0}'), ROWS)):
         begin = time.process_time()
-        assert isinstance(await checks.check_beside("me", each), Accepted)
+        assert isinstance(await checks.check_beside(("me",), each), Accepted)
         assert time.process_time() - begin < 0.02
     # As on a thread of its own, which keeps the interpreter's lock.
     begin = time.process_time()
@@ -97,16 +95,18 @@ async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> 
     for text in ('{"n":5.0}', '{"n":"5"}', '{"m":1}', "[", '{"n":1,"n":2}', '{"n":1,"d":"\U0001f600"}'):
         for kind in (Kind.ARGUMENTS, Kind.OUTPUT):
             both = document(text, schema, kind=kind)
-            assert await checks.check_beside("me", both) == await checks.check("me", both) == checks.check_now(both)
+            assert (
+                await checks.check_beside(("me",), both) == await checks.check(("me",), both) == checks.check_now(both)
+            )
     unusable = document("{}", '{"type":"object","$ref":"#/nowhere"}')
-    assert await checks.check_beside("me", unusable) == await checks.check("me", unusable)
+    assert await checks.check_beside(("me",), unusable) == await checks.check(("me",), unusable)
 
 
 @pytest.mark.parametrize("kind", [Kind.ARGUMENTS, Kind.OUTPUT])
 async def test_the_longest_list_of_faults_is_an_answer(checks: DocumentChecks, kind: Kind) -> None:
     names = [chr(0x1F600 + number) * 300 for number in range(40)]
     closed = '{"type":"object","additionalProperties":{"enum":[]}}'
-    verdict = await checks.check_beside("me", document(json.dumps(dict.fromkeys(names, 1)), closed, kind=kind))
+    verdict = await checks.check_beside(("me",), document(json.dumps(dict.fromkeys(names, 1)), closed, kind=kind))
     assert isinstance(verdict, Rejected)
     assert len(verdict.faults) == MAX_FAULTS
     assert min(len(each["pointer"].encode()) for each in verdict.faults) > 1_000
@@ -121,8 +121,8 @@ async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
 ) -> None:
     before = process_of(checks)
     os.kill(before, signal.SIGSTOP)
-    first = asyncio.create_task(verdict(checks.check_beside("a", SMALL)))
-    rest = [asyncio.create_task(verdict(checks.check_beside("a", SMALL))) for _ in range(3)]
+    first = asyncio.create_task(verdict(checks.check_beside(("a",), SMALL)))
+    rest = [asyncio.create_task(verdict(checks.check_beside(("a",), SMALL))) for _ in range(3)]
     await until(lambda: checks.busy)
     os.kill(before, number)
     os.kill(before, signal.SIGCONT)
@@ -132,19 +132,19 @@ async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
 
 
 async def test_memory_beyond_its_bound_ends_one_document(checks: DocumentChecks) -> None:
-    assert isinstance(await verdict(checks.check_beside("a", document(items("[]")))), Accepted)
+    assert isinstance(await verdict(checks.check_beside(("a",), document(items("[]")))), Accepted)
     size = int(Path(f"/proc/{checks.pid}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(process_of(checks), resource.RLIMIT_AS, (size + MEBIBYTE, size + MEBIBYTE))
-    assert await verdict(checks.check_beside("a", document(items("[]", size=3 * MEBIBYTE)))) is Cause.MEMORY
-    assert isinstance(await verdict(checks.check_beside("a", document(items("[]")))), Accepted)
+    assert await verdict(checks.check_beside(("a",), document(items("[]", size=3 * MEBIBYTE)))) is Cause.MEMORY
+    assert isinstance(await verdict(checks.check_beside(("a",), document(items("[]")))), Accepted)
 
 
 async def test_a_document_that_takes_too_long_is_ended() -> None:
     async with DocumentChecks(get_logger(), document_s=0.5) as checks:
-        while isinstance(await verdict(checks.check_beside("a", SMALL)), Cause):
+        while isinstance(await verdict(checks.check_beside(("a",), SMALL)), Cause):
             pass  # a busy machine may take longer to start it
         os.kill(process_of(checks), signal.SIGSTOP)
-        assert await verdict(checks.check_beside("a", SMALL)) is Cause.TIME
+        assert await verdict(checks.check_beside(("a",), SMALL)) is Cause.TIME
         assert checks.pid is None
 
 
@@ -152,7 +152,7 @@ async def test_callers_take_turns(checks: DocumentChecks) -> None:
     order: list[str] = []
 
     async def one(caller: str) -> None:
-        await checks.check_beside(caller, SMALL)
+        await checks.check_beside((caller,), SMALL)
         order.append(caller)
 
     os.kill(process_of(checks), signal.SIGSTOP)
@@ -171,7 +171,7 @@ async def test_the_canonical_hash_is_the_same_here_and_there_and_only_where_it_i
     async with DocumentChecks(get_logger()) as checks:
         for hashed in (True, False):
             document = replace(SMALL, text=text, schema_json="", hashed=hashed)
-            here, there = checks.check_now(document), await verdict(checks.check_beside("a", document))
+            here, there = checks.check_now(document), await verdict(checks.check_beside(("a",), document))
             assert isinstance(here, Accepted)
             assert isinstance(there, Accepted)
             assert here.canonical_sha256 == there.canonical_sha256 == (expected if hashed else "")
@@ -180,7 +180,7 @@ async def test_the_canonical_hash_is_the_same_here_and_there_and_only_where_it_i
 async def test_a_wait_that_is_cancelled_leaves_the_others_theirs(checks: DocumentChecks) -> None:
     before = process_of(checks)
     os.kill(before, signal.SIGSTOP)
-    begun, waiting, other = (asyncio.create_task(checks.check_beside("a", SMALL)) for _ in range(3))
+    begun, waiting, other = (asyncio.create_task(checks.check_beside(("a",), SMALL)) for _ in range(3))
     await until(lambda: checks.busy)
     begun.cancel()
     waiting.cancel()
@@ -203,10 +203,10 @@ async def test_it_has_no_environment_and_no_descriptor_but_its_socket(checks: Do
 async def test_it_ends_when_it_is_idle_and_when_nobody_checks_any_more() -> None:
     async with DocumentChecks(get_logger(), idle_s=0.01) as checks:
         for _ in range(2):
-            assert await verdict(checks.check_beside("a", SMALL)) == Accepted(SMALL.text)
+            assert await verdict(checks.check_beside(("a",), SMALL)) == Accepted(SMALL.text)
             await until(lambda: checks.pid is None)
     async with DocumentChecks(get_logger()) as checks:
-        await checks.check_beside("a", SMALL)
+        await checks.check_beside(("a",), SMALL)
         pid = process_of(checks)
         os.kill(pid, signal.SIGSTOP)
     assert not Path(f"/proc/{pid}").exists()
@@ -216,7 +216,7 @@ async def test_a_process_that_was_killed_while_it_was_idle_costs_no_document(che
     before = process_of(checks)
     os.kill(before, signal.SIGKILL)
     await until(lambda: Path(f"/proc/{before}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-    assert await verdict(checks.check_beside("a", SMALL)) == Accepted(SMALL.text)
+    assert await verdict(checks.check_beside(("a",), SMALL)) == Accepted(SMALL.text)
     assert process_of(checks) != before
 
 
@@ -228,7 +228,7 @@ LARGE = '{"text":"' + "x" * 100_000 + '"}'
 async def one_call_whose_process_ends(executor: Executor, arguments: str, number: signal.Signals) -> CallOutcome:
     """Its process is stopped before, and ended by a signal when it has the document."""
     checks = executor._needs.checks
-    await checks.check_beside("warm", SMALL)
+    await checks.check_beside(("warm",), SMALL)
     pid = process_of(checks)
     os.kill(pid, signal.SIGSTOP)
     call = executor.start(request(arguments))
@@ -278,7 +278,7 @@ async def test_a_result_without_a_verdict_says_that_the_tool_has_run(
 
 async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cancelled(executor: Executor) -> None:
     checks = executor._needs.checks
-    await checks.check_beside("warm", SMALL)
+    await checks.check_beside(("warm",), SMALL)
     os.kill(process_of(checks), signal.SIGSTOP)
     late = executor.start(request(LARGE, timeout_s=0.01, call_id="late"))
     cancelled = executor.start(request(LARGE, call_id="cancelled"))
@@ -318,7 +318,7 @@ async def test_a_result_that_is_not_validated_in_time_says_that_the_tool_has_run
     assert roomy.spec is not None
     roomy = replace(roomy, spec=replace(roomy.spec, output_bytes=len(LARGE)))
     async with Executor(FakeTools((roomy,)), pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
-        await executor._needs.checks.check_beside("warm", SMALL)
+        await executor._needs.checks.check_beside(("warm",), SMALL)
         os.kill(process_of(executor._needs.checks), signal.SIGSTOP)
         late = await ended(executor.start(request(timeout_s=0.25)))
         os.kill(process_of(executor._needs.checks), signal.SIGCONT)
@@ -345,7 +345,7 @@ async def test_many_connections_and_tools_with_large_arguments_let_other_callers
     tools = FakeTools((tool(), *(tool(f"t{index}") for index in range(20))))
     async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=99) as executor:
         checks = executor._needs.checks
-        await checks.check_beside("warm", SMALL)
+        await checks.check_beside(("warm",), SMALL)
         os.kill(process_of(checks), signal.SIGSTOP)
         calls = [executor.start(each) for each in (*flood, *few)]
         await until(lambda: checks.busy)
@@ -366,26 +366,6 @@ async def test_large_and_small_arguments_are_refused_alike(worker: FakeWorker, e
         ]
         right = await ended(executor.start(request(json.dumps({"text": "x" * size}))))
         assert right.error is None
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [(9, b""), (0, b"x"), (1, b"\xff"), (2, b""), (2, b"[" * 60_000), (2, b"[1]"), (2, b'[9,"",[]]'), (2, b"[1,2,[]]"),
-     (2, b'[1,"",[{"pointer":"","rule":"","message":1}]]'), (2, b'[1,"",[{"pointer":""}]]'), (2, b'[1,"",["x"]]')],
-)  # fmt: skip
-def test_an_answer_that_is_no_verdict_is_refused(status: int, body: bytes) -> None:
-    with pytest.raises(BrokenAnswerError):
-        decode_verdict(SMALL, status, body)
-
-
-def test_a_verdict_comes_as_it_was_sent() -> None:
-    fault = {"pointer": "/n", "rule": "type", "message": "ü"}
-    mended = (Coercion("/ü", "number", '"1" was taken as 1'),)
-    for each in (Accepted(SMALL.text), Accepted("other ü", "", mended), Rejected(Flaw.DOES_NOT_FIT, "why", (fault,))):
-        frame = encode_verdict(SMALL, each)
-        status, size = ANSWER_HEAD.unpack_from(frame)
-        assert len(frame) == ANSWER_HEAD.size + size
-        assert decode_verdict(SMALL, status, frame[ANSWER_HEAD.size :]) == each
 
 
 async def test_the_first_calls_of_a_long_schema_begin_in_their_order(pools: FakePools, worker: FakeWorker) -> None:

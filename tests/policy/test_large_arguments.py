@@ -32,7 +32,7 @@ async def checks() -> AsyncIterator[DocumentChecks]:
 
 
 async def validated(checks: DocumentChecks, document: Document) -> Verdict:
-    return checks.check_now(document) or await checks.check("caller", document)
+    return checks.check_now(document) or await checks.check(("caller",), document)
 
 
 def validated_here(document: Document) -> Accepted:

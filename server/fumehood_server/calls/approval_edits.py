@@ -39,7 +39,7 @@ async def edited(approval: Approval, text: str, tools: Tools, policy: Policy, ch
     tool = tools.find(asked.tool)
     if tool is None or tool.spec is None or tool.definition_digest != asked.definition:
         raise ApprovalRefusedError("changed", f"{asked.tool} has changed since it was asked for")
-    validate = functools.partial(_validated, checks, f"approvals {tool.name}")
+    validate = functools.partial(_validated, checks, ("", "approvals", tool.name))
     prepared = settled(tool, await validate(arguments_of(tool, text, hashed=True)))
     if isinstance(prepared, CallError):
         raise ApprovalRefusedError("invalid", prepared.message)
@@ -55,8 +55,8 @@ async def edited(approval: Approval, text: str, tools: Tools, policy: Policy, ch
     return Edit(subject, prepared.text, permission.requirements)
 
 
-async def _validated(checks: DocumentChecks, key: str, document: Document) -> Verdict:
+async def _validated(checks: DocumentChecks, path: tuple[str, ...], document: Document) -> Verdict:
     try:
-        return checks.check_now(document) or await checks.check(key, document)
+        return checks.check_now(document) or await checks.check(path, document)
     except NoVerdictError as exc:
         raise ApprovalRefusedError("invalid", "the arguments could not be validated: try again") from exc

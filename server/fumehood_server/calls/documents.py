@@ -28,8 +28,6 @@ is bounded by the process itself (`CPU_S`)."""
 IDLE_S = 60.0
 """An idle process is ended after so long: who has few large documents should not pay its memory all day."""
 
-_NO_CALLER = ""
-"""Among callers. None has this name, nor this for its connection."""
 
 SHORT_SCHEMA_CHARS = 1024
 """Schemas up to here are compiled on the loop, within some 10 ms for the worst and 2 ms for usual ones."""
@@ -119,7 +117,7 @@ class DocumentChecks:
         except OverBudgetError:
             return None
 
-    async def check(self, key: str | KeyPath, document: Document) -> Verdict:
+    async def check(self, path: KeyPath, document: Document) -> Verdict:
         """The verdict, of the process where `check_now` has none. A cancelled wait leaves what has begun to its end.
 
         Raises:
@@ -130,17 +128,14 @@ class DocumentChecks:
             verdict = self.check_now(document)
             if verdict is not None:
                 return verdict
-        return await self.check_beside(key, document)
+        return await self.check_beside(path, document)
 
-    async def check_beside(self, key: str | KeyPath, document: Document) -> Verdict:
-        """The verdict of the process. The keys of each level of a path take turns.
-
-        A key alone is of what no single caller asks for, such as a run: all those have one turn among the callers.
+    async def check_beside(self, path: KeyPath, document: Document) -> Verdict:
+        """The verdict of the process. The keys of each level of a path take turns, the caller's before what is its.
 
         Raises:
             NoVerdictError: there is none.
         """
-        path = (_NO_CALLER, key) if isinstance(key, str) else key
         job = _Job(document)
         self._jobs.put(path, job)
         self._wanted.set()

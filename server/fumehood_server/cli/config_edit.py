@@ -16,11 +16,12 @@ from fumehood_server.config.load import load_config
 from fumehood_server.config.toml_source import TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 
-_HEADER = """\
+NEW_FILE = """\
 # What Fumehood serves, and what each plugin may touch. docs/configuration.md lists every key.
 [server]
 listen = ["unix:.fumehood/fumehood.sock"]
 """
+"""A fumehood.toml without plugins. It ends in the table `[server]`."""
 _PATH_LINE = re.compile(r"""(\bpath[ \t]*=[ \t]*)(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 
 
@@ -84,7 +85,7 @@ def append_entry(path: Path, entry: Entry) -> str:
         ConfigError: the file with the entry would not be valid, or it can't be written.
     """
     try:
-        old = path.read_text() if path.exists() else _HEADER
+        old = path.read_text() if path.exists() else NEW_FILE
         text = entry.toml_text(path.parent)
         if old and not old.endswith("\n"):
             text = "\n" + text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fumehood_server.cli.output import one_line
+from fumehood_server.model.json_pointer import unescaped
 
 Schema = Mapping[str, Any]
 
@@ -138,7 +139,7 @@ def _follow(reference: str, root: Schema) -> Any:  # noqa: ANN401 - any JSON
         return None
     node: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")  # RFC 6901
+        key = unescaped(step)
         if not isinstance(node, Mapping) or key not in node:
             return None
         node = node[key]

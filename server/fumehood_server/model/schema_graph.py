@@ -11,6 +11,8 @@ from enum import Enum, auto
 from typing import Any
 from urllib.parse import unquote
 
+from fumehood_server.model.json_pointer import escaped
+
 MAX_SUBSCHEMAS = 5_000
 """A schema with more is refused: it is generated, and could be generated smaller."""
 
@@ -160,7 +162,7 @@ def _held(node: Node) -> Iterator[tuple[str, str, Any]]:
         elif keyword not in _BY_NAME:
             yield keyword, f"{node.place}/{keyword}", value
         elif isinstance(value, dict):
-            yield from ((keyword, f"{node.place}/{keyword}/{_escaped(name)}", each) for name, each in value.items())
+            yield from ((keyword, f"{node.place}/{keyword}/{escaped(name)}", each) for name, each in value.items())
 
 
 def _part(schema: Mapping[str, Any], place: str) -> str:
@@ -261,7 +263,3 @@ def _unknown(schema: Mapping[str, Any]) -> SchemaCostError:
     else:
         problem = f"refers out of itself: {shown}"
     return SchemaCostError(problem, "put it under $defs and refer to #/$defs/…")
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

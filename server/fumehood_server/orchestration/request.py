@@ -135,3 +135,8 @@ class SystemRequest:
     caller: Caller = ANONYMOUS
     caller_deadline: float | None = None
     """On the clock of `time.monotonic`. None: none."""
+
+    @property
+    def turn_path(self) -> tuple[str, ...]:
+        """By what it takes turns with others where one document is checked after the other (`Caller.turn_path`)."""
+        return *self.caller.turn_path, self.request_id

@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from fumehood_server.model.json_pointer import escaped
 from fumehood_server.model.pattern_cost import building_states, find_patterns
 from fumehood_server.model.schema import (
     MAX_PATTERN_STATES,
@@ -104,7 +105,7 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
             elif keyword in _HOLD_ARRAY and isinstance(value, list):
                 held = ((f"{keyword}/{index}", below) for index, below in enumerate(value))
             elif keyword in _HOLD_NAMED and isinstance(value, dict):
-                held = ((f"{keyword}/{_escaped(name)}", below) for name, below in value.items())
+                held = ((f"{keyword}/{escaped(name)}", below) for name, below in value.items())
             pending += [(below, f"{pointer}/{place}") for place, below in held if isinstance(below, dict)]
 
 
@@ -120,7 +121,3 @@ def _refers_from_strictness(schema: dict[str, Any]) -> bool:
                 return True
             pending += [(below, is_strict or keyword in _MAY_BE_STRICTER) for keyword, below in each.items()]
     return False
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -9,6 +9,8 @@ from typing import Any
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
+from fumehood_server.model.json_pointer import escaped
+
 _MAX_MESSAGE = 300
 _MAX_NAMED = 64
 """Choices that one message names. It is cut anyway."""
@@ -59,7 +61,7 @@ def fault_json(path: str, rule: str, message: str) -> dict[str, str]:
 
 def pointer(path: _Path) -> str:
     """The path as a JSON pointer (RFC 6901)."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return "".join("/" + escaped(str(step)) for step in path)
 
 
 def _faults(error: ValidationError, unknown: str) -> list[Fault]:  # noqa: PLR0911 - one return a kind of error

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from fumehood_server.model.json_pointer import unescaped
 from fumehood_server.validation.documents import Accepted, Document, Kind, Verdict
 
 MAX_VALUES = 1_000
@@ -94,7 +95,7 @@ def parse_arguments(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 def pointer_parts(pointer: str) -> tuple[str, ...]:
     """The reference tokens of a JSON pointer (RFC 6901, section 4)."""
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+    return tuple(unescaped(part) for part in pointer.split("/")[1:])
 
 
 def is_plain(pointer: str) -> bool:

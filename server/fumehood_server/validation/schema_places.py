@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from fumehood_server.model.json_pointer import unescaped
+
 _MAX_DEFAULT_BYTES = 16 * 1024
 _MAX_REFERENCES = 8
 """References followed one after the other to a default, or to the keywords that tell branches apart."""
@@ -180,7 +182,7 @@ class _Builder:
             return self._anchors.get(text, True)
         at: Any = self._root
         for step in text.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")  # RFC 6901
+            key = unescaped(step)
             if isinstance(at, dict) and key in at:
                 at = at[key]
             elif isinstance(at, list) and key.isdecimal() and int(key) < len(at):

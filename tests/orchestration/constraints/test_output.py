@@ -23,7 +23,7 @@ YES_NO = 'root ::= "yes" | "no"'
 
 
 async def held(text: str, contract: OutputContract, checks: DocumentChecks, *, cut_off: bool = False) -> CheckedOutput:
-    return await check_output(text, await prepare(contract, checks, key="me"), checks, cut_off=cut_off)
+    return await check_output(text, await prepare(contract, checks, key=("me",)), checks, cut_off=cut_off)
 
 
 def codes(checked: CheckedOutput) -> list[Code]:
@@ -146,7 +146,7 @@ async def test_a_contract_that_can_not_be_used_is_told_before_anybody_is_asked(
     checks: DocumentChecks, contract: OutputContract, code: Code
 ) -> None:
     with pytest.raises(RunFailedError) as told:
-        await prepare(contract, checks, key="me")
+        await prepare(contract, checks, key=("me",))
     assert told.value.error.code is code
 
 
@@ -159,7 +159,7 @@ async def test_a_schema_whose_patterns_take_long_to_build_is_checked_beside(chec
     assert checks.pid is not None
     for pattern, said in ((r"\pL{180}", "20000 states"), (r"(?=\p{L}{30})", "in linear time")):
         with pytest.raises(RunFailedError) as told:
-            await prepare(OutputContract(schema={"pattern": pattern}), checks, key="me")
+            await prepare(OutputContract(schema={"pattern": pattern}), checks, key=("me",))
         assert told.value.error.code is Code.CONFIG_SCHEMA_REQUIRED
         assert said in told.value.error.message
         assert pattern in told.value.error.message
@@ -180,7 +180,7 @@ async def test_a_schema_whose_patterns_take_long_to_build_is_checked_beside(chec
 async def test_text_made_to_take_for_ever_is_one_outputs_fault(
     checks: DocumentChecks, contract: OutputContract, text: str, control: str, code: Code
 ) -> None:
-    ready = await prepare(contract, checks, key="me")
+    ready = await prepare(contract, checks, key=("me",))
     hostile = await check_output(text, ready, checks)
     assert codes(hostile) == [code]
     assert "too long" in hostile.faults[0].message
@@ -195,7 +195,7 @@ async def test_what_a_judge_says_comes_last(checks: DocumentChecks) -> None:
         return "it is wrong"
 
     rules = (Rule(name="few", pointer="/n", maximum=9),)
-    contract = await prepare(OutputContract(schema=ANSWER, rules=rules, semantic_check="Is it?"), checks, key="me")
+    contract = await prepare(OutputContract(schema=ANSWER, rules=rules, semantic_check="Is it?"), checks, key=("me",))
     formless = await check_output("{}", contract, checks, judge=says_no)
     assert (formless.confidence, asked) == (0.0, [])
     judged = await check_output('{"a":"no","n":1}', contract, checks, judge=says_no)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fumehood_server.cli.config_edit import NEW_FILE
 from fumehood_server.cli.mcp_import.plan import ServerPlan
 from fumehood_server.config import SidecarConfig, load_config
 from fumehood_server.config.config import CONFIG_NAME
@@ -21,12 +22,7 @@ START_TIMEOUT_S = 60
 """`start_timeout_s` of one that an import makes. Servers of npm's and Python's packages take longer than 10 s at times:
 to be read from a cold disk, or on a busy machine."""
 
-_NEW = f"""\
-# What Fumehood serves, and what each plugin may touch. docs/configuration.md lists every key.
-[server]
-listen = ["unix:.fumehood/fumehood.sock"]
-start_timeout_s = {START_TIMEOUT_S}  # of what was installed just now, from a cold disk
-"""
+_START_LINE = f"start_timeout_s = {START_TIMEOUT_S}  # of what was installed just now, from a cold disk\n"
 _MAX_NAME = 24
 """Of a workspace, in the name of its folder: a unix socket's path, which lies deeper, has 107 bytes (unix(7))."""
 
@@ -91,7 +87,7 @@ def make_configuration(path: Path) -> None:
         OSError: it can't be written.
     """
     if not path.exists():
-        path.write_text(_NEW)
+        path.write_text(NEW_FILE + _START_LINE)
 
 
 def short_start(config: SidecarConfig) -> str:

@@ -18,6 +18,7 @@ from fumehood_server.cli.mcp_import.server_import import ServerImport
 from fumehood_server.cli.plugin_builds import build_for, manifest_in
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
+from fumehood_server.plugins.environments.errors import HostsRefusedError
 
 NOT_HOSTED = (
     "It was asked for its tools without network, with placeholders for secrets and empty folders: a server that needs "
@@ -51,7 +52,7 @@ def build_and_start(server: ServerImport, config: SidecarConfig, resolved: Resol
 
 def wants_build_hosts(error: CommandError) -> bool:
     """Whether a build failed that was refused a host."""
-    return error.details.get("reason") == "build_failed" and "build_hosts" in error.todo
+    return isinstance(error.__cause__, HostsRefusedError)
 
 
 def _build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood_server.calls.documents import DocumentChecks, NoVerdictError
+from fumehood_server.calls.round_robin import KeyPath
 from fumehood_server.model.schema import CostlyPatternsError, SchemaError, check_schema
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.failures import failed
@@ -28,7 +29,7 @@ class Contract:
     """What an output is held against."""
 
     asked: OutputContract
-    key: str
+    key: KeyPath
     """Whose turn it is when documents wait for the validator process."""
     reads_json: bool
     """Whether the output is JSON: there is a schema, or a pointer into it."""
@@ -51,7 +52,7 @@ class Contract:
         return bool(choices) and all(isinstance(each, str) for each in choices)
 
 
-async def prepare(asked: OutputContract, checks: DocumentChecks, *, key: str, vote_pointer: str = "") -> Contract:
+async def prepare(asked: OutputContract, checks: DocumentChecks, *, key: KeyPath, vote_pointer: str = "") -> Contract:
     """Make a contract ready. `key` is whoever waits; see `DocumentChecks.check`.
 
     Raises:
@@ -80,7 +81,7 @@ async def prepare(asked: OutputContract, checks: DocumentChecks, *, key: str, vo
     return contract
 
 
-async def verdict_of(checks: DocumentChecks, key: str, document: Document) -> Verdict:
+async def verdict_of(checks: DocumentChecks, key: KeyPath, document: Document) -> Verdict:
     """The verdict on what a model wrote: at once where it is little work, else of the validator process.
 
     Raises:
@@ -94,7 +95,7 @@ async def verdict_of(checks: DocumentChecks, key: str, document: Document) -> Ve
     return await checks.check_beside(key, document)
 
 
-async def _schema(asked: OutputContract, checks: DocumentChecks, key: str) -> str:
+async def _schema(asked: OutputContract, checks: DocumentChecks, key: KeyPath) -> str:
     if asked.schema is None:
         return ""
     text, most = await asyncio.to_thread(json.dumps, asked.schema), INLINE.pattern_states
@@ -108,7 +109,7 @@ async def _schema(asked: OutputContract, checks: DocumentChecks, key: str) -> st
         raise failed(Code.CONFIG_SCHEMA_REQUIRED, problem, details=details) from exc
 
 
-async def _check_beside(schema_json: str, checks: DocumentChecks, key: str) -> str:
+async def _check_beside(schema_json: str, checks: DocumentChecks, key: KeyPath) -> str:
     """As `check_schema`, in the validator process."""
     try:
         verdict = await checks.check_beside(key, Document(Kind.SCHEMA, "", "", schema_json))
@@ -119,7 +120,7 @@ async def _check_beside(schema_json: str, checks: DocumentChecks, key: str) -> s
     return verdict.text
 
 
-async def _problem(checks: DocumentChecks, key: str, document: Document) -> str:
+async def _problem(checks: DocumentChecks, key: KeyPath, document: Document) -> str:
     """Why what stands in the schema's place can't be used. Empty: it can."""
     try:
         verdict = await verdict_of(checks, key, document)

@@ -49,9 +49,7 @@ async def judge_by(run: RunContext, asked: str, ask: Ask, output_json: str) -> s
         schema=_SCHEMA if run.engine.constrains_schema else None,
     )
     answer = await ask(request)
-    contract = await prepare(
-        OutputContract(schema=_SCHEMA, repair_allowed=True), run.checks, key=run.request.request_id
-    )
+    contract = await prepare(OutputContract(schema=_SCHEMA, repair_allowed=True), run.checks, key=run.request.turn_path)
     cut_off = answer.finish_reason is FinishReason.LENGTH
     checked = await check_output(answer.message.text, contract, run.checks, cut_off=cut_off)
     if checked.faults:

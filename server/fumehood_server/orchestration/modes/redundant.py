@@ -59,7 +59,7 @@ async def run_redundant(run: RunContext) -> ModeResult:
     """
     request = run.request
     run.enter(State.PREPARE, "the contract is read")
-    contract = await prepare(request.output, run.checks, key=request.request_id, vote_pointer=request.vote_pointer)
+    contract = await prepare(request.output, run.checks, key=request.turn_path, vote_pointer=request.vote_pointer)
     run.enter(State.EXECUTE, f"{request.replicas} replicas")
     ballots = await _ask_all(run, contract)
     votes = {number: each.vote for number, each in ballots.items() if each.lost is None}

@@ -34,7 +34,7 @@ async def run_structured(run: RunContext) -> ModeResult:
     asked = run.request.output
     if asked.schema is None and not asked.grammar:
         raise failed(Code.CONFIG_SCHEMA_REQUIRED, "mode structured needs a schema or a grammar for its output")
-    contract = await prepare(asked, run.checks, key=run.request.request_id)
+    contract = await prepare(asked, run.checks, key=run.request.turn_path)
     run.enter(State.EXECUTE, f"{len(run.tools)} tools" if run.tools else "no tools")
     said = await _with_tools(run)
     told = "\n\n".join(filter(None, (FINAL if said else "", instructions(contract, run.engine))))

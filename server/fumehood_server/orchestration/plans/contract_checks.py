@@ -48,6 +48,6 @@ class ContractChecks:
     async def _prepared(self, contract: OutputContract) -> Contract:
         found = self._contracts.get(id(contract))
         if found is None:
-            key = self._run.request.request_id
+            key = self._run.request.turn_path
             found = self._contracts[id(contract)] = contract, await prepare(contract, self._run.checks, key=key)
         return found[1]

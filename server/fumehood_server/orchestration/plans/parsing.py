@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
+from fumehood_server.model.json_pointer import escaped
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.plans.faults import PlanFault, plan_error
 from fumehood_server.orchestration.plans.graph import structure_faults
@@ -71,7 +72,7 @@ def _pointer(location: Sequence[str | int]) -> str:
             continue
         if parts and parts[-1] in _UNIONS and isinstance(part, str):
             break
-        parts.append(str(part).replace("~", "~0").replace("/", "~1"))
+        parts.append(escaped(str(part)))
         tagged = part == "do" or (isinstance(part, int) and parts[:-1] == ["steps"])
         if len(parts) > 1 and parts[-2] == "prompt":
             break

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fumehood_server.model.json_pointer import unescaped
+
 FROM, ITEM, VALUE = "$from", "$item", "$value"
 """Members that make an object a reference to a step, one to the item of a `map`, and a value that is taken as it is."""
 MAX_POINTER_CHARS = 512
@@ -82,8 +84,8 @@ def references_in(template: Any) -> Iterator[Reference]:  # noqa: ANN401 - any J
 def find_value(document: Any, pointer: str) -> tuple[bool, Any]:  # noqa: ANN401 - any JSON value
     """Whether a pointer (RFC 6901) leads to a value, and which."""
     value = document
-    for escaped in pointer.split("/")[1:]:
-        part = escaped.replace("~1", "/").replace("~0", "~")
+    for step in pointer.split("/")[1:]:
+        part = unescaped(step)
         if isinstance(value, dict) and part in value:
             value = value[part]
         elif isinstance(value, list) and _is_index(part) and int(part) < len(value):

@@ -26,3 +26,7 @@ class InstallerError(FumehoodError):
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
+
+
+class HostsRefusedError(InstallerError):
+    """A build command failed that was refused a host."""

@@ -30,7 +30,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.plugins.environments.build import Say, build_environment
 from fumehood_server.plugins.environments.contents import contents_bytes
 from fumehood_server.plugins.environments.environments import Environment, Environments
-from fumehood_server.plugins.environments.errors import InstallerError
+from fumehood_server.plugins.environments.errors import HostsRefusedError, InstallerError
 from fumehood_server.plugins.environments.installer import MAX_BYTES, TIME_LIMIT_S
 from fumehood_server.plugins.environments.record import Record
 from fumehood_server.plugins.launch.executables import find_executable
@@ -157,8 +157,9 @@ async def _run(build: BuildCommand, folder: Path, shown: str) -> None:
         if status != 0:
             # Only now: programs end tunnels in their own ways, which is no matter where they have what they wanted.
             told = "\n".join((f"`{shown}` failed: it {process.exit_description}", tail.last_lines(), *problems))
-            hint = "grant the hosts that it needs: build_hosts in its [[plugin]], or --host" if refused else ""
-            raise InstallerError(told, hint)
+            if refused:
+                raise HostsRefusedError(told, "grant the hosts that it needs: build_hosts in its [[plugin]], or --host")
+            raise InstallerError(told)
 
 
 async def _ended(process: SandboxedProcess, folder: Path, shown: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fumehood_server.model.json_pointer import unescaped
+
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _MAX_STEPS = 128
 """JSON of 64 levels has no place below."""
@@ -27,7 +29,7 @@ def value_at(document: Any, pointer: str) -> Any:  # noqa: ANN401 - any JSON val
         raise NothingThereError
     value = document
     for step in steps:
-        key = step.replace("~1", "/").replace("~0", "~")
+        key = unescaped(step)
         if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):

@@ -16,7 +16,7 @@ def list_approvals(approval_id: str, as_json: bool, address: str | None) -> None
     """List the approvals that wait for a decision, or that were given and not used; or one by its id.
 
     One is void whose tool, grants or rules have changed since it was asked for. Its call asks for another one when it
-    is sent again; one that still waits does as soon as somebody would approve this one.
+    is sent again; one that still waits does so at once.
 
     \b
     Examples:
