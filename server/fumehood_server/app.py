@@ -63,7 +63,7 @@ from fumehood_server.telemetry import LoopWatchdog, configure_logging, get_logge
 from fumehood_server.webhook import open_webhook
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """How long a thread keeps the interpreter's lock from the event loop's (sys.setswitchinterval). With Python's 5 ms each
 system call of the loop took as long while a thread computed."""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level, Limits, Policy, SandboxedProcess
-from fumehood_sandbox.cgroup import Control, cgroups
+from fumehood_sandbox.cgroup import Control, Leaf, cgroups
 from fumehood_sandbox.cgroup.version import CPU_PERIOD_US
 
+from tests.resources.leaves import LIMITS
+from tests.resources.leaves import running as running_in
 from tests.sandbox.harness import read_line, running
 
 _PARENTS = [parent for parent in cgroups().parents if Control.QUOTA in parent.controls]
@@ -59,6 +63,31 @@ def test_a_tree_yields_the_processors_to_who_launched_it(tmp_path: Path) -> None
     file, weight = ("cpu.shares", 256) if _PARENTS[0].version.name == "cgroup1" else ("cpu.weight", 25)
     with running(tmp_path, _SPINNERS, Policy(level=Level.NONE)) as process:
         assert int((_leaf(process) / file).read_text()) == weight
+
+
+@pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
+@pytest.mark.parametrize(("owners", "least", "most"), [(("one", "other"), 0.35, 0.65), (("", ""), 0.0, 0.25)])
+def test_leaves_of_an_owner_have_one_share_together(owners: tuple[str, str], least: float, most: float) -> None:
+    """Of one processor that nine leaves of one want, and one leaf of another. Without owners each has a tenth."""
+    many, few = owners
+    processor = min(os.sched_getaffinity(0))
+    code = f"os.sched_setaffinity(0, [{processor}])\nprint('spinning', flush=True)\nwhile True: pass"
+    with contextlib.ExitStack() as stack:
+        leaves = [_made(stack, owner) for owner in (few, *[many] * 9)]
+        for leaf in leaves:
+            stack.enter_context(running_in(code, leaf))
+        time.sleep(0.3)
+        before = [leaf.cpu_ns() or 0 for leaf in leaves]
+        time.sleep(1.0)
+        used = [(leaf.cpu_ns() or 0) - begun for leaf, begun in zip(leaves, before, strict=True)]
+    assert least < used[0] / sum(used) < most
+
+
+def _made(stack: contextlib.ExitStack, owner: str) -> Leaf:
+    leaf = cgroups().leaf(LIMITS, owner=owner)
+    assert leaf is not None
+    stack.callback(leaf.discard)
+    return leaf
 
 
 def _periods(leaf: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.joining_thread import JoiningThread
 from fumehood_sandbox.cgroup.leaf import Leaf
 from fumehood_sandbox.cgroup.names import new_name
+from fumehood_sandbox.cgroup.owner_folders import OwnerFolders
 from fumehood_sandbox.cgroup.version import CgroupVersion, Control
 from fumehood_sandbox.errors import LaunchError
 from fumehood_sandbox.limits import Limits
@@ -43,12 +45,17 @@ class Cgroups:
         self.problems = problems
         """What failed on the way, for people."""
         self.controls: frozenset[Control] = frozenset().union(*(each.controls for each in parents))
+        self._owner_folders = {
+            parent.folder: OwnerFolders(parent.folder, functools.partial(_share, parent))
+            for parent in parents
+            if Control.QUOTA in parent.controls
+        }
         self._left: list[Leaf] = []
         self._lock = threading.Lock()
         self._joining_thread: JoiningThread | None = None
         self._join_tried = False
         if parents:
-            atexit.register(self.remove_leftovers)
+            atexit.register(self._remove_all, os.getpid())
 
     @property
     def missing(self) -> tuple[Control, ...]:
@@ -59,9 +66,10 @@ class Cgroups:
         """What leaves do, and by which version: for people."""
         return ", ".join(f"{' and '.join(sorted(parent.controls))} by {parent.version.name}" for parent in self.parents)
 
-    def leaf(self, limits: Limits, *, killed_otherwise: bool = False) -> Leaf | None:
+    def leaf(self, limits: Limits, *, owner: str = "", killed_otherwise: bool = False) -> Leaf | None:
         """A new leaf with these limits, without a process. None where nothing can be had.
 
+        All leaves of an `owner` have one share of the processors together. Without one, each has its own.
         `killed_otherwise`: its processes are ended by the end of a PID namespace, and the leaf need not be able to,
         which spares them a hierarchy where that has one of its own (version 1's freezer).
 
@@ -77,7 +85,7 @@ class Cgroups:
             for parent in self.parents:
                 if killed_otherwise and parent.controls == _KILLS_ALONE:
                     continue
-                folder = f"{parent.folder}/{name}"
+                folder = f"{self._parent_folder(parent, owner)}/{name}"
                 os.mkdir(folder)  # noqa: PTH102 - plain text paths here
                 made[folder] = (parent.version, parent.controls)
                 if Control.MEMORY in parent.controls:
@@ -86,8 +94,8 @@ class Cgroups:
                     parent.version.limit_processes(folder, limits.processes + SPARE_PROCESSES)
                 if Control.QUOTA in parent.controls:
                     parent.version.limit_cpus(folder, limits.cpus)
-                    # At equal weight, ten plugins that compute leave the sidecar an eleventh of the machine.
-                    parent.version.lower_weight(folder)
+                    if not owner:
+                        parent.version.lower_weight(folder)
             return Leaf(made, spare_processes=SPARE_PROCESSES, retry=self._keep)
         except OSError as error:
             for folder in made:
@@ -95,6 +103,10 @@ class Cgroups:
                     os.rmdir(folder)  # noqa: PTH106 - plain text paths here
             path = str(error.filename or "")
             raise LaunchError("cgroup", error.strerror or "", path=path, errno=error.errno or 0) from error
+
+    def _parent_folder(self, parent: Parent, owner: str) -> str:
+        folders = self._owner_folders.get(parent.folder)
+        return folders.folder(owner) if owner and folders is not None else parent.folder
 
     @property
     def joining_thread(self) -> JoiningThread | None:
@@ -126,6 +138,19 @@ class Cgroups:
         if self._left:
             with self._lock:
                 self._left = [leaf for leaf in self._left if not leaf.remove()]
+
+    def _remove_all(self, made_by: int) -> None:
+        if os.getpid() != made_by:  # a fork of it, whose end is nobody else's
+            return
+        self.remove_leftovers()
+        for folders in self._owner_folders.values():
+            folders.remove()
+
+
+def _share(parent: Parent, folder: str) -> None:
+    """Prepare an owner's folder. At equal weight, ten plugins that compute leave the sidecar an eleventh."""
+    parent.version.enable(folder, parent.controls)
+    parent.version.lower_weight(folder)
 
 
 NONE = Cgroups((), ("an operator's word: cgroups are off",))

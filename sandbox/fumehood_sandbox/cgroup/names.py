@@ -1,4 +1,4 @@
-"""Leaf names. Each says whose it is, so that what a sidecar left behind when it was killed can be removed."""
+"""Names of leaves and of owners' folders. Each says whose it is, so that what a killed sidecar left can be removed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,14 @@ def _leaves_in(folder: str) -> list[re.Match[str]]:
     return [match for match in map(_NAME.fullmatch, names) if match]
 
 
-def _remove(leaf: str, version: CgroupVersion) -> None:
+def _remove(folder: str, version: CgroupVersion) -> None:
+    """Remove a leaf, or the folder of an owner with all of its leaves."""
+    for match in _leaves_in(folder):
+        _remove_leaf(f"{folder}/{match[0]}", version)
+    _remove_leaf(folder, version)
+
+
+def _remove_leaf(leaf: str, version: CgroupVersion) -> None:
     pidfds = []
     for pid in members(leaf):
         with contextlib.suppress(ProcessLookupError):

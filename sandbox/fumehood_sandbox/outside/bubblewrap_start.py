@@ -74,7 +74,8 @@ def start_bubblewrap(plan: StartPlan, stack: ExitStack) -> Launching:
     Raises:
         LaunchError: the leaf could not be made, or bubblewrap not be run. Neither is left.
     """
-    leaf = plan.cgroups.leaf(plan.checked.policy.limits)
+    policy = plan.checked.policy
+    leaf = plan.cgroups.leaf(policy.limits, owner=policy.identity)
     try:
         return _start_in(leaf, plan, stack)
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -81,6 +82,8 @@ class DocumentChecks:
         self._document_s = document_s
         self._idle_s = idle_s
         self._validators = Validators(INLINE)
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="schemas")
+        """One: several that compute would keep the interpreter from the event loop."""
         self._compiling: dict[tuple[str, Kind], asyncio.Future[None]] = {}
         self._jobs: RoundRobin[_Job] = RoundRobin()
         self._wanted = asyncio.Event()
@@ -98,6 +101,7 @@ class DocumentChecks:
         self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """End the process. Nobody may wait for a verdict any more."""
+        self._compiler.shutdown(wait=False, cancel_futures=True)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -157,7 +161,7 @@ class DocumentChecks:
         key = (document.digest, document.kind)
         compiling = self._compiling.get(key)
         if compiling is None:
-            compiling = asyncio.get_running_loop().run_in_executor(None, self._compile_now, document)
+            compiling = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile_now, document)
             compiling.add_done_callback(lambda _: self._compiling.pop(key))
             self._compiling[key] = compiling
         await asyncio.shield(compiling)

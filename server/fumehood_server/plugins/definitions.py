@@ -195,6 +195,9 @@ def definition_digest(definition: ToolDefinition) -> str:
     Its words are a library's, or ours of one release, which is no change of the tool.
     """
     hashed = definition_json(definition)
+    for name in ("timeout_s", "idle_timeout_s"):
+        if name in hashed and float(hashed[name]).is_integer():  # which RFC 8785 writes alike, and its library slower
+            hashed[name] = int(hashed[name])
     if "schema_problem" in hashed:
         hashed["schema_problem"] = True
     return sha256_of(hashed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import re
@@ -143,6 +144,11 @@ def read_lock(path: Path) -> Lock:
         return Lock()
     if len(raw) > LOCK_LIMIT_BYTES:
         raise ConfigError(path, f"is larger than {LOCK_LIMIT_BYTES} bytes", hint=_REMEDY)
+    return _parsed(raw, path)
+
+
+@functools.lru_cache(maxsize=1)  # each reload of a plugin reads what is there, and what is there is the same as before
+def _parsed(raw: bytes, path: Path) -> Lock:
     try:
         data = json.loads(raw, object_pairs_hook=_without_duplicates)
         if _SURROGATE.search(raw):

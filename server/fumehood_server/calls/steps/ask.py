@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.question_schemas import QuestionSchemas
 from fumehood_server.calls.steps.approve import subject_of
 from fumehood_server.errors import JournalUnavailableError, PluginRequestError, RefusedError
 from fumehood_server.model.approval_changes import Use
@@ -22,9 +23,8 @@ from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Requirement
 from fumehood_server.model.question_events import QuestionAnswered, QuestionAsked
 from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES, Answer, AnswerAction, Question
-from fumehood_server.model.schema import SchemaError, canonical_json, check_schema
+from fumehood_server.model.schema import SchemaError, canonical_json
 from fumehood_server.settling import to_its_end
-from fumehood_server.validation.budget import INLINE
 
 RULE = "question"
 """What an approval is asked for by that answers a question."""
@@ -40,6 +40,7 @@ class AskParts:
     approvals: Approvals | None
     """None: none can be kept."""
     policy: Policy
+    schemas: QuestionSchemas = field(default_factory=QuestionSchemas)
 
 
 async def ask_person(
@@ -50,7 +51,7 @@ async def ask_person(
     Raises:
         PluginRequestError: nobody can be asked.
     """
-    await _check(question, by_caller=call.request.takes_questions)
+    await _check(question, tool.plugin, parts.schemas if call.request.takes_questions else None)
     with call.questions.waiting() as question_id:
         asked = _Asked(call=call, tool=tool, progress=progress, parts=parts, question=question, question_id=question_id)
         if call.request.takes_questions:
@@ -66,8 +67,12 @@ async def ask_person(
         )
 
 
-async def _check(question: Question, *, by_caller: bool) -> None:
-    """Its schema only where a caller will see it. Raises PluginRequestError: nobody is to be asked that."""
+async def _check(question: Question, plugin: str, schemas: QuestionSchemas | None) -> None:
+    """Its schema only where a caller will see it: else `schemas` is None.
+
+    Raises:
+        PluginRequestError: nobody is to be asked that.
+    """
     if not question.message.strip():
         raise PluginRequestError("question_invalid", "the question has no message")
     for name, text, limit in (
@@ -76,10 +81,9 @@ async def _check(question: Question, *, by_caller: bool) -> None:
     ):
         if len(text.encode(errors="surrogatepass")) > limit:
             raise PluginRequestError("question_invalid", f"the question's {name} is longer than {limit} bytes")
-    if question.schema_json and by_caller:
-        most = INLINE.pattern_states  # a form for people needs few, and each takes the interpreter from the loop
+    if question.schema_json and schemas is not None:
         try:
-            await asyncio.to_thread(check_schema, question.schema_json, arguments=True, max_states=most)
+            await schemas.check(question.schema_json, plugin=plugin)
         except SchemaError as exc:
             raise PluginRequestError("question_invalid", f"the question's schema {exc.problem}") from exc
 

@@ -78,7 +78,7 @@ class CallCgroups:
 
     async def _make_leaf(self) -> Leaf | None:
         return await start_off_loop(
-            lambda: cgroups().leaf(self._policy.limits, killed_otherwise=True),
+            lambda: cgroups().leaf(self._policy.limits, owner=self._policy.identity, killed_otherwise=True),
             undo=lambda made: None if made is None else made.discard(),
         )
 
