@@ -201,9 +201,7 @@ for leaf in leaves:
 
     def made(how: str) -> list[str]:
         command = [sys.executable, "-c", script, how]
-        return subprocess.run(
-            command, capture_output=True, check=False, text=True, timeout=BOUND_S
-        ).stdout.splitlines()
+        return subprocess.run(command, capture_output=True, check=False, text=True, timeout=BOUND_S).stdout.splitlines()
 
     (line,) = made("ended")
     one, again, other = (Path(folder).parent for folder in line.split())

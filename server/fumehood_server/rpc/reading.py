@@ -187,9 +187,7 @@ class RequestReader:
         context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
         return answer
 
-    async def _read(
-        self, path: tuple[str, str], context: _Context, parser: RequestParser[_Message]
-    ) -> _Message:
+    async def _read(self, path: tuple[str, str], context: _Context, parser: RequestParser[_Message]) -> _Message:
         """The request.
 
         Raises:
