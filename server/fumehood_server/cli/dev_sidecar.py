@@ -182,11 +182,18 @@ def serve_folder(config_path: str) -> None:
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve
     from fumehood_server.config import load_config
+    from fumehood_server.errors import ConfigError
 
     def announce(targets: tuple[str, ...]) -> None:
         sys.stdout.write("".join(f"{target}\n" for target in targets))
 
-    sys.exit(serve(load_config(Path(config_path)), ready=announce, terminal=False, from_folders=True))
+    try:
+        sys.exit(serve(load_config(Path(config_path)), ready=announce, terminal=False, from_folders=True))
+    except ConfigError as error:  # of a file that its author has never seen
+        message = f"{error.problem}; {error.hint}" if error.hint else error.problem
+        line = {"event": "config_refused", "level": "error", "message": message}
+        sys.stderr.write(json.dumps(line) + "\n")
+        sys.exit(ExitStatus.FAILED)
 
 
 def _addresses(hosts: Sequence[str]) -> Iterator[str]:

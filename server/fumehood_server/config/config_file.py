@@ -11,6 +11,7 @@ from pydantic import Field
 
 from fumehood_server.config.engine_tables import MAX_ENGINES, EngineTable, OrchestrationTable
 from fumehood_server.config.hook_tables import MAX_HOOKS, HookTable, MiddlewareTable
+from fumehood_server.config.listen import MAX_ADDRESSES
 from fumehood_server.config.policy_tables import PolicyTable
 from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.batches import DEFAULT_MAX_CALLS, DEFAULT_MAX_CONCURRENT, MOST_CALLS
@@ -67,7 +68,7 @@ class TlsTable(Table):
 class ServerTable(Table):
     """`[server]`."""
 
-    listen: list[str] = Field(default=["unix:.fumehood/fumehood.sock"], min_length=1, max_length=16)
+    listen: list[str] = Field(default=["unix:.fumehood/fumehood.sock"], min_length=1, max_length=MAX_ADDRESSES)
     socket_mode: Annotated[SocketMode, one_of(SocketMode, "socket mode")] | None = None
     socket_group: str | None = Field(default=None, min_length=1)
     state_dir: str = Field(default=".fumehood", min_length=1)

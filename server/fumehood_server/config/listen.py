@@ -6,6 +6,7 @@ import grp
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from fumehood_server.model.loopback import is_loopback
 
 UNIX_PATH_LIMIT_BYTES = 107
 """`sun_path` holds 108 bytes with its closing NUL (unix(7)); a longer path would fail only at bind(2)."""
+
+MAX_ADDRESSES = 16
+"""That one listener has."""
 
 _MAX_PORT = 65535
 _TCP = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>[0-9]{1,5})")
@@ -98,6 +102,25 @@ def parse_listen(text: str, folder: Path) -> Listen:
     if port > _MAX_PORT:
         raise ListenError(f"port {port} is out of range", f"0 to {_MAX_PORT}")
     return Listen(host=host, port=port)
+
+
+def parse_all(texts: Sequence[str], folder: Path) -> tuple[Listen, ...]:
+    """All addresses of one listener, each as `parse_listen` reads it.
+
+    Raises:
+        ListenError: one can't be used or is there twice, or they are too many.
+    """
+    if len(texts) > MAX_ADDRESSES:
+        raise ListenError(f"{len(texts)} addresses are too many", f"{MAX_ADDRESSES} at most", index=MAX_ADDRESSES)
+    found: list[Listen] = []
+    for index, text in enumerate(texts):
+        try:
+            found.append(parse_listen(text, folder))
+        except ListenError as exc:
+            raise ListenError(exc.problem, exc.hint, index=index) from exc
+        if found[-1] in found[:-1] and found[-1] != Listen(host=found[-1].host):
+            raise ListenError(f'"{text}" is named twice', "remove one", index=index)
+    return tuple(found)
 
 
 def _unix(name: str, folder: Path) -> Listen:

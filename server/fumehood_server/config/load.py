@@ -52,7 +52,7 @@ from fumehood_server.config.grants import (
     resolve_grants,
 )
 from fumehood_server.config.hooks import read_hooks, read_middleware
-from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
+from fumehood_server.config.listen import ListenError, SocketAccess, parse_all, read_group
 from fumehood_server.config.listeners import ReachableListenerError, check_unreachable
 from fumehood_server.config.mcp import read_mcp
 from fumehood_server.config.one_process import most_workers
@@ -262,16 +262,12 @@ def _journal(
 
 
 def _server(table: ServerTable, source: TomlSource, folder: Path, *, allow_anonymous: bool) -> ServerConfig:
-    listen: list[Listen] = []
-    for index, text in enumerate(table.listen):
-        try:
-            listen.append(parse_listen(text, folder))
-        except ListenError as exc:
-            raise source.problem(("server", "listen", index), exc.problem, exc.hint) from exc
-        if listen[-1] in listen[:-1] and listen[-1] != Listen(host=listen[-1].host):
-            raise source.problem(("server", "listen", index), f'"{text}" is named twice', "remove one")
+    try:
+        listen = parse_all(table.listen, folder)
+    except ListenError as exc:
+        raise source.problem(("server", "listen", exc.index), exc.problem, exc.hint) from exc
     return ServerConfig(
-        listen=tuple(listen),
+        listen=listen,
         socket_access=_socket_access(table, source),
         state_dir=folder / table.state_dir,
         allow_anonymous=table.allow_anonymous or allow_anonymous,

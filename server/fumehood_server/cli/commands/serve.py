@@ -185,12 +185,12 @@ def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.config.callers import check_listen
     from fumehood_server.config.grants import socket_folder
-    from fumehood_server.config.listen import ListenError, parse_listen
+    from fumehood_server.config.listen import ListenError, parse_all
 
     if not texts:
         return config
     try:
-        addresses = tuple(parse_listen(text, Path.cwd()) for text in texts)
+        addresses = parse_all(texts, Path.cwd())
         server = config.server
         check_listen(addresses, tls=server.tls, callers=config.callers, allow_anonymous=server.allow_anonymous)
     except ListenError as error:
