@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fumehood.v1 import plugin_pb2 as pb
+from fumehood.v1 import tool_pb2
 from fumehood_sdk.adapters.mcp import relisting
 
 from tests.mcp.direct import DirectEngine, direct_engine, remote_engine
@@ -202,6 +204,31 @@ def test_server_that_says_that_its_list_has_changed_and_lists_none_is_called(tmp
         for _ in range(3):
             assert engine.call("change").content[0].text == "changed"
         assert len([line for line in engine.lines if ANEW in line]) == 1
+
+
+ASKS = STDIO.replace('asked["method"]', 'asked.get("method")').replace(
+    'elif method == "tools/call":',
+    """elif method == "tools/call" and lists > 1:
+        asking = number
+        send({"id": "form", "method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": {}}})
+    elif method is None:
+        send({"id": asking, "result": {"content": [{"type": "text", "text": json.dumps(asked)}]}})
+    elif method == "tools/call":""",
+)
+"""Asks its client in each call but the first."""
+
+
+@pytest.mark.usefixtures("once")
+def test_server_that_never_answers_a_look_may_still_ask_its_client(tmp_path: Path) -> None:
+    with direct_engine(tmp_path, ASKS % "silent") as engine:
+        assert engine.call("change").content[0].text == "changed"
+        number = engine.begin("change")
+        question = engine.read().question
+        assert question.invocation_id == number
+        action = tool_pb2.ANSWER_ACTION_DECLINE
+        answer = pb.Answer(invocation_id=number, request_id=question.request_id, action=action)
+        engine.send(pb.HostFrame(answer=answer))
+        assert "decline" in engine.read().result.content[0].text
 
 
 def test_server_that_lists_what_has_changed_is_refused(tmp_path: Path) -> None:

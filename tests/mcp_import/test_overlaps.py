@@ -43,6 +43,13 @@ grammar_dialect = "llama.cpp"
 engine = "local"
 grammars = { answer = "data/answer.gbnf" }
 """
+OTHER = """
+[plugin]
+name = "other"
+version = "1.0.0"
+kind = "executable"
+command = ["true"]
+"""
 
 
 class Writing(Narrowest):
@@ -116,3 +123,31 @@ def test_folder_of_the_link_to_a_configuration_that_isnt_there_yet_is_not_grante
     assert not (folder / "mcp").exists()
     allowed = imported(folder, "", folder / "notes", Writing(), "data/link/fumehood.toml")
     assert (allowed.status, (folder / "settings" / "fumehood.toml").exists()) == ("imported", True), allowed
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["a link still", "a folder by now"])
+def test_path_that_a_plugin_may_have_led_elsewhere_is_not_granted_and_what_it_leads_to_is(
+    folder: Path, is_kept: bool
+) -> None:
+    link, private = folder / "notes" / "link", folder / "private"
+    private.mkdir()
+    link.symlink_to(private)
+    (folder / "other").mkdir()
+    (folder / "other" / "plugin.toml").write_text(OTHER)
+
+    class Slow(Writing):
+        """Before whose answer the plugin puts a folder in place of its link."""
+
+        def path(self, server: str, named: NamedPath, *, suggested: PathGrant) -> PathGrant:
+            if not is_kept and link.is_symlink():
+                link.unlink()
+                link.mkdir()
+            return super().path(server, named, suggested=suggested)
+
+    config = '[[plugin]]\npath = "other"\nwrite = ["notes"]\n'
+    found = imported(folder, config, link, Narrowest() if is_kept else Slow())
+    assert (found.status, found.code) == ("refused", "overlap"), found
+    assert ("symlink" in found.reason, found.todo.startswith("Look who made the link")) == (is_kept, is_kept), found
+    assert (folder / "fumehood.toml").read_text() == config
+    allowed = imported(folder, config, private, Narrowest())
+    assert (allowed.status, allowed.now and allowed.now["read"]) == ("imported", [str(private)]), allowed

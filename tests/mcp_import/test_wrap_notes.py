@@ -62,6 +62,16 @@ def test_what_is_named_and_not_granted_is_said_once_with_the_option_that_grants_
     assert "PATH is not taken over" in again
 
 
+def test_a_path_in_a_loop_of_symlinks_is_said_not_to_be_looked_at(tmp_path: Path, state: dict[str, str]) -> None:
+    loop, granted = tmp_path / "loop", tmp_path / "granted"
+    loop.symlink_to(loop)
+    granted.mkdir()
+    given = ("--env", f"NOTES={loop}/notes", "--env", f"MORE={granted}", "--read", granted)
+    said = wrap(state, *given, "--", "python3", write_script(tmp_path)).stderr
+    assert f"{loop}/notes, the variable NOTES, can't be looked at" in said
+    assert "the variable MORE" not in said
+
+
 def test_a_secret_that_the_command_line_sets_is_refused(tmp_path: Path, state: dict[str, str]) -> None:
     command = ("env", "API_KEY=sk-0123456789abcdefghij", "python3", write_script(tmp_path))
     done = fumehood("mcp", "wrap", "--", *command, stdin="", more=state)

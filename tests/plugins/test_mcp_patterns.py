@@ -8,7 +8,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fumehood_server.model.pattern_cost import building_states
 from fumehood_server.model.schema import MAX_PATTERN_STATES, SchemaError, check_schema
+from fumehood_server.plugins import mcp_patterns
 from fumehood_server.plugins.definitions import RawDefinition, check_definition
 from fumehood_server.plugins.mcp_patterns import UNCHECKED, unchecked_patterns, with_unchecked_patterns
 
@@ -72,6 +74,34 @@ def test_what_is_referred_to_from_such_a_place_stays() -> None:
     assert relaxed(schema)["$defs"] == {"a": {UNCHECKED: AHEAD}}
     strict = schema | {"not": {"required": ["y"], "properties": {"y": {"$ref": "#/$defs/a"}}}}
     assert relaxed(strict) == strict
+
+
+@pytest.mark.parametrize("holder", ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"])
+def test_what_has_the_name_of_a_keyword_that_may_be_stricter_is_none(holder: str) -> None:
+    names = ("contains", "not", "if", "oneOf", "dependencies", "$ref", "properties")
+    below, strict = {"$ref": "#/$defs/e"}, {"not": {"$ref": "#/$defs/e"}}
+    schemas = {
+        name: [of_property({holder: {name: each}}) | {"$defs": {"e": {"pattern": AHEAD}}} for each in (below, strict)]
+        for name in names
+    }
+    left = [name for name, (schema, _) in schemas.items() if relaxed(schema)["$defs"] != {"e": {UNCHECKED: AHEAD}}]
+    assert not left
+    assert all(relaxed(schema) == schema for _, schema in schemas.values()), "what each holds is a schema again"
+
+
+def test_patterns_that_can_not_be_matched_are_tried_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    whole = mcp_patterns.compile_schema
+
+    def counted(schema: dict[str, Any]) -> object:
+        tried.append(schema["pattern"])
+        return whole(schema)
+
+    monkeypatch.setattr(mcp_patterns, "compile_schema", counted)
+    rules = {f"p{number}": {"pattern": f"^(?!{number})"} for number in range(1000)}
+    made = relaxed({"type": "object", "properties": rules})["properties"]
+    assert all(UNCHECKED in each for each in made.values())
+    assert 0 < sum(map(building_states, tried)) <= MAX_PATTERN_STATES
 
 
 def test_a_property_may_have_the_name_of_a_keyword() -> None:

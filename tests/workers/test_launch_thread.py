@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
@@ -12,8 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from fumehood_sandbox import cgroups, launch_thread
-from fumehood_sandbox.cgroup.names import new_name
+from fumehood_sandbox import launch_thread
 from fumehood_server.calls.validator_process import start_validator
 from fumehood_server.launches import start_off_loop
 from fumehood_server.model.plugin import Kind, WorkerSpec
@@ -26,6 +24,7 @@ from fumehood_server.workers.pools.zygote import greeted_zygote
 from fumehood_server.workers.process.start import started_worker
 
 from tests.isolation.bench import BOUND_S, FOLDER, SETTINGS, children, made
+from tests.resources.leaves import own_leaves
 
 STARTS = 16
 MOST_S = 0.2
@@ -113,16 +112,8 @@ class CancelledAt(Awaitable[None]):
                 step, value = self._coroutine.throw, error
 
 
-def leaves() -> set[str]:
-    """Those that this process has made, once what was still vanishing is gone."""
-    found, own = cgroups(), new_name().rpartition("-")[0]
-    found.remove_leftovers()
-    names = {leaf for parent in found.parents for leaf in os.listdir(parent.folder)}  # noqa: PTH208 - names alone
-    return {leaf for leaf in names if leaf.startswith(own)}
-
-
-def held() -> tuple[set[int], int, set[str]]:
-    return children(), len(list(Path("/proc/self/fd").iterdir())), leaves()
+def held() -> tuple[set[int], int, set[Path]]:
+    return children(), len(list(Path("/proc/self/fd").iterdir())), own_leaves()
 
 
 def has_more(before: tuple[set[int], int, set[str]]) -> bool:

@@ -240,6 +240,26 @@ async def test_a_retired_worker_finishes_its_calls_first(bench: Bench) -> None:
     fresh.release()
 
 
+@pytest.mark.parametrize(("tool", "replaced"), [("has_unknown_tools", True), ("has_changed_tools", False)])
+async def test_worker_whose_tools_nobody_knows_any_more_finishes_its_calls_and_is_replaced(
+    bench: Bench, tool: str, replaced: bool
+) -> None:
+    spec, updates = bench.spec(max_workers=2), Updates()
+    async with bench.sole_worker(spec) as worker:
+        under_way = worker.invoke(invocation("slow", updates))
+        await updates.first()
+        error = error_of(await ended(worker.invoke(invocation(tool))))
+        assert str(error.details["reason"]).startswith("definition_")
+        assert (worker.state is WorkerState.ENDING) == replaced
+        async with bench.sole_worker(spec) as next_worker:
+            assert (next_worker is not worker) == replaced
+            assert (await ended(next_worker.invoke(invocation("echo")))).content[0].text == "echo"
+        assert not under_way.ended
+        assert error_of(await under_way.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
+    if replaced:
+        await until_dead(worker)
+
+
 async def test_who_waits_in_a_retired_pool_is_still_served(bench: Bench) -> None:
     spec = bench.spec("serve_two_at_a_time")
     leases = [await bounded(bench.pools.acquire(spec)) for _ in range(2)]

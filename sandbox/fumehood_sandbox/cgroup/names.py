@@ -62,7 +62,8 @@ def _leaves_in(folder: str) -> list[re.Match[str]]:
 def _remove(folder: str, version: CgroupVersion) -> None:
     """Remove a leaf, or the folder of an owner with all of its leaves."""
     for match in _leaves_in(folder):
-        _remove_leaf(f"{folder}/{match[0]}", version)
+        with contextlib.suppress(OSError):
+            _remove_leaf(f"{folder}/{match[0]}", version)
     _remove_leaf(folder, version)
 
 

@@ -25,16 +25,16 @@ class OwnerFolders:
         self._lock = threading.Lock()
 
     def folder(self, owner: str) -> str:
-        """The owner's.
+        """The owner's, made anew where somebody has removed it.
 
         Raises:
             OSError: it can't be made. Nothing of it is left.
         """
         with self._lock:
             found = self._folders.get(owner)
-            if found is None:
+            if found is None or not os.path.isdir(found):  # noqa: PTH112 - plain text paths here
                 found = f"{self._parent}/{new_name()}"
-                os.mkdir(found)  # noqa: PTH102 - plain text paths here
+                os.mkdir(found)  # noqa: PTH102 - likewise
                 try:
                     self._prepare(found)
                 except BaseException:

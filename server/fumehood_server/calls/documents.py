@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from types import TracebackType
 from typing import Self
 
 from structlog.typing import FilteringBoundLogger
 
+from fumehood_server.calls.paced_thread import PacedThread
 from fumehood_server.calls.round_robin import KeyPath, RoundRobin
 from fumehood_server.calls.validator_process import ValidatorProcess, start_validator
 from fumehood_server.errors import FumehoodError
@@ -82,8 +83,8 @@ class DocumentChecks:
         self._document_s = document_s
         self._idle_s = idle_s
         self._validators = Validators(INLINE)
-        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="schemas")
-        """One: several that compute would keep the interpreter from the event loop."""
+        self.thread = PacedThread()
+        """Compiles the schemas of small documents; for other work with schemas too."""
         self._compiling: dict[tuple[str, Kind], asyncio.Future[None]] = {}
         self._jobs: RoundRobin[_Job] = RoundRobin()
         self._wanted = asyncio.Event()
@@ -101,7 +102,6 @@ class DocumentChecks:
         self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """End the process. Nobody may wait for a verdict any more."""
-        self._compiler.shutdown(wait=False, cancel_futures=True)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -128,7 +128,7 @@ class DocumentChecks:
             NoVerdictError: there is none.
         """
         if not self._is_compiled(document) and not is_large(document, INLINE):
-            await self._compile(document)
+            await self._compile(path, document)
             verdict = self.check_now(document)
             if verdict is not None:
                 return verdict
@@ -156,12 +156,13 @@ class DocumentChecks:
         key = (document.digest, document.kind)
         return key not in self._compiling and self._validators.knows(key[0], output=key[1] is Kind.OUTPUT)
 
-    async def _compile(self, document: Document) -> None:
+    async def _compile(self, path: KeyPath, document: Document) -> None:
         """Compile its schema on a thread, mostly in Python, which lets others in. All who wait go on in their order."""
         key = (document.digest, document.kind)
         compiling = self._compiling.get(key)
         if compiling is None:
-            compiling = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile_now, document)
+            compile_now = functools.partial(self._compile_now, document)
+            compiling = asyncio.ensure_future(self.thread.run(path, compile_now))
             compiling.add_done_callback(lambda _: self._compiling.pop(key))
             self._compiling[key] = compiling
         await asyncio.shield(compiling)

@@ -94,7 +94,9 @@ class Executor:
             quotas=quotas,
             approvals=approvals,
             pools=pools,
-            inputs=InputParts(AskParts(journal=journal, approvals=approvals, policy=policy), models),
+            inputs=InputParts(
+                AskParts(journal=journal, approvals=approvals, policy=policy, thread=checks.thread), models
+            ),
             checks=checks,
             turns=Turns(),
             repeats=self.repeats,

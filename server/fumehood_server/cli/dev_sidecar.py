@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from fumehood_sandbox import Backend, Level
 
@@ -37,7 +37,7 @@ _LAUNCH = """
 import ctypes, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG (prctl(2)): it must not outlive `plugin dev`
 from fumehood_server.cli.dev_sidecar import serve_folder
-serve_folder(sys.argv[1])
+serve_folder(sys.argv[1], pin_remedy=sys.argv[2])
 """
 
 _FOR_OPERATORS = frozenset({"loop_held_up"})
@@ -79,6 +79,9 @@ class DevGrants:
 class DevSidecar:
     """A sidecar in a child process, for the length of a `with`. Its log lines are passed to `show`, on a thread."""
 
+    pin_remedy: ClassVar[str] = ""
+    """As that of `fumehood_server.app.serve`."""
+
     def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show, *, environments: Path) -> None:
         """`folder` is private and empty; `plugin` is the plugin's own; `environments` is where packages are found."""
         self._folder = folder
@@ -102,7 +105,7 @@ class DevSidecar:
         self.forget_pin()
         # -P: the working folder is the author's and provides no modules.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _LAUNCH, str(self._folder / "fumehood.toml")],
+            [sys.executable, "-P", "-c", _LAUNCH, str(self._folder / "fumehood.toml"), self.pin_remedy],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -177,23 +180,28 @@ class DevSidecar:
             self._show(event)
 
 
-def serve_folder(config_path: str) -> None:
+def serve_folder(config_path: str, *, pin_remedy: str) -> None:
     """The child: serve the configuration's plugin from its folder, and exit."""
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve
     from fumehood_server.config import load_config
-    from fumehood_server.errors import ConfigError
+    from fumehood_server.errors import ConfigError, FumehoodError
 
     def announce(targets: tuple[str, ...]) -> None:
         sys.stdout.write("".join(f"{target}\n" for target in targets))
 
     try:
-        sys.exit(serve(load_config(Path(config_path)), ready=announce, terminal=False, from_folders=True))
+        config = load_config(Path(config_path))
+        sys.exit(serve(config, ready=announce, terminal=False, from_folders=True, pin_remedy=pin_remedy))
     except ConfigError as error:  # of a file that its author has never seen
-        message = f"{error.problem}; {error.hint}" if error.hint else error.problem
-        line = {"event": "config_refused", "level": "error", "message": message}
-        sys.stderr.write(json.dumps(line) + "\n")
-        sys.exit(ExitStatus.FAILED)
+        _tell_refused("config_refused", f"{error.problem}; {error.hint}" if error.hint else error.problem)
+    except FumehoodError as error:  # such as a folder or socket that can't be had
+        _tell_refused("start_failed", str(error))
+
+
+def _tell_refused(event: str, message: str) -> NoReturn:
+    sys.stderr.write(json.dumps({"event": event, "level": "error", "message": message}) + "\n")
+    sys.exit(ExitStatus.FAILED)
 
 
 def _addresses(hosts: Sequence[str]) -> Iterator[str]:

@@ -112,8 +112,8 @@ def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
     found = tool_changes(pinned.tools, read.tools)
     if found:
         message = f"the definitions of {name} are not the ones that were pinned: {summarise_changes(found)}"
-        return Reason("definition_changed", message, add_remedy(folder))
+        return Reason("definition_changed", message, add_remedy(folder, read.pin_remedy))
     if read.digest != pinned.digest:
         message = f"the files of {name} are not the ones that were pinned; its definitions are"
-        return Reason("digest_changed", message, add_remedy(folder))
+        return Reason("digest_changed", message, add_remedy(folder, read.pin_remedy))
     return None

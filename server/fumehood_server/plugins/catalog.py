@@ -62,6 +62,7 @@ class Catalog:
         log: Log,
         sandbox: Reason | None,
         pins: PinRecords | None = None,
+        pin_remedy: str = "",
     ) -> None:
         """An empty catalog, which `load` fills."""
         self._config = config
@@ -72,7 +73,7 @@ class Catalog:
         self._sandbox = sandbox
         self._pins = pins
         self._environments = Environments(environments_folder(config))
-        self._reader = PluginReader(sources, describe, self._environments, locked=locked)
+        self._reader = PluginReader(sources, describe, self._environments, locked=locked, pin_remedy=pin_remedy)
         self._missing = MissingPrograms()
         self._disabled = DisabledPlugins(config.server.state_dir / FILE_NAME)
         self._lock = Lock()
@@ -95,12 +96,14 @@ class Catalog:
         log: Log,
         sandbox: Reason | None = None,
         pins: PinRecords | None = None,
+        pin_remedy: str = "",
     ) -> Catalog:
         """Read every plugin of the configuration. One that can't be served is kept as refused, with the reasons.
 
         A plugin that is seen for the first time is pinned, unless `locked`. `sources` is where plugins are run from: by
         default copies in `state_dir`. `running` tells the digests of which processes run. `sandbox` says why this
         machine can't sandbox at all, which makes every tool unavailable; None when it can. `pins` records pins.
+        `pin_remedy` is how to accept a plugin where that isn't `fumehood plugin add`.
 
         Raises:
             ConfigError: the lock can't be read or written.
@@ -114,6 +117,7 @@ class Catalog:
             log=log,
             sandbox=sandbox,
             pins=pins,
+            pin_remedy=pin_remedy,
         )
         await catalog._load()
         return catalog

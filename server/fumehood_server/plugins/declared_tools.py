@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fumehood.v1 import tool_pb2
 
@@ -24,6 +25,9 @@ FORK_REMEDY = (
 )
 
 _MAX_TOOLS = 1024
+_MOST_PROBLEMS = 20
+"""Whoever mends a plugin needs no more at once, and its code writes as many as it likes."""
+_MAX_PROBLEM_CHARS = 1000
 
 
 def refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
@@ -41,7 +45,7 @@ def refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_probl
         if tool.isolation is Isolation.CALL and CapabilityKind.PROXY not in tool.requires  # with it, none is forked
     )
     if problems:
-        raise invalid(manifest.name, problems)
+        raise invalid(manifest.name, _first(path, problems))
 
 
 def checked_tools(
@@ -77,13 +81,24 @@ def checked_tools(
             tools[definition.name] = definition
         problems += [
             PluginInvalidError(
-                path, f'tool "{message.name[:64]}": `{each.field}` {each.problem}', key=each.field, hint=each.hint
+                path,
+                f'tool "{message.name[:64]}": `{each.field}` {each.problem[:_MAX_PROBLEM_CHARS]}',
+                key=each.field,
+                hint=each.hint,
             )
             for each in found
         ]
     if problems:
-        raise invalid(manifest.name, tuple(problems))
+        raise invalid(manifest.name, _first(path, problems))
     return tuple(tools.values())
+
+
+def _first(path: Path, problems: Sequence[ConfigError]) -> tuple[ConfigError, ...]:
+    """The first of them, and how many are left out."""
+    left = len(problems) - _MOST_PROBLEMS
+    if left <= 0:
+        return tuple(problems)
+    return (*problems[:_MOST_PROBLEMS], PluginInvalidError(path, f"more problems of its tools, left out here: {left}"))
 
 
 def _of_server(

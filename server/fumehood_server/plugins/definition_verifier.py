@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ from fumehood.v1 import tool_pb2
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.changes import summarise_changes, tool_changes
 from fumehood_server.plugins.declared_tools import checked_tools
+from fumehood_server.plugins.definition_threads import in_thread
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.loading import LoadedPlugin, add_remedy
 from fumehood_server.plugins.refusal import PluginRefusedError
@@ -43,7 +43,7 @@ class DefinitionVerifier:
         if sent_hash.digest() == self._accepted_hash:
             return ""
         # Hostile definitions take long to parse: not on the event loop.
-        problem = await asyncio.to_thread(self._compare, sent)
+        problem = await in_thread(self._compare, sent)
         if not problem:
             self._accepted_hash = sent_hash.digest()
         return problem
@@ -62,4 +62,4 @@ class DefinitionVerifier:
             found = printable(error)
         else:
             found = summarise_changes(tool_changes(self._loaded.tools, tools))
-        return f"{found} ({add_remedy(manifest.folder)})" if found else ""
+        return f"{found} ({add_remedy(manifest.folder, self._loaded.pin_remedy)})" if found else ""

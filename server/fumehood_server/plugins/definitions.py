@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +18,7 @@ from fumehood_server.model.capability import CapabilityError, parse_capability
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.schema import (
     MAX_PATTERN_STATES,
+    SCHEMA_LIMIT_BYTES,
     SchemaError,
     canonical_schema,
     check_schema,
@@ -47,6 +48,8 @@ _CLAIM = re.compile(r"[A-Za-z]{1,64}: (?:true|false)")
 MAX_PLUGIN_STATES = 400_000
 """Of the patterns of all schemas of a plugin together: each process of it that sends others has them checked anew."""
 _COSTLY_STATES = 2_000
+_COMPUTING = threading.Lock()
+"""Held while a definition is checked, for milliseconds: threads that compute take the interpreter from the loop."""
 _PAUSES = 4
 _LONGEST_PAUSE_S = 0.5
 _MAX_LIMIT = 2**53 - 1
@@ -86,6 +89,13 @@ class FieldProblem:
     hint: str = ""
 
 
+_TOO_MANY_STATES = FieldProblem(
+    "input_schema",
+    f"has patterns that are too many: those of a plugin's tools may take {MAX_PLUGIN_STATES:,} states together",
+    r"repeat less in them, bound the length by maxLength, not by {…}, and name fewer Unicode classes (\p{…})",
+)
+
+
 def pinned_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...], bool]:
     """The same of a definition that was accepted once, and whether its schemas are taken still.
 
@@ -97,21 +107,17 @@ def pinned_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[
     return *_checked(raw, _Checker(_as_pinned)), False
 
 
-def check_definition(
-    raw: RawDefinition, *, max_states: int = MAX_PATTERN_STATES
-) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
-    """The definition, or None and everything that is wrong with it. Never raises.
-
-    `max_states`: of the patterns of each of its schemas (`check_schema`).
-    """
-    return _checked(raw, _Checker(functools.partial(check_schema, max_states=max_states)))
+def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+    """The definition, or None and everything that is wrong with it. Never raises."""
+    return _checked(raw, _Checker(check_schema))
 
 
 class PluginSchemas:
     """Checks the definitions of one plugin, whose patterns have a bound together. Not for an event loop's thread.
 
     No other thread runs while a pattern is built. So that a plugin with many is no burden to those whom a sidecar
-    serves meanwhile, it waits after each definition that has costly ones, several times as long as it took.
+    serves meanwhile, one definition of all plugins is checked at a time, and after each that has costly ones, whatever
+    came of it, its plugin waits several times as long as that took.
     """
 
     def __init__(self) -> None:
@@ -119,16 +125,27 @@ class PluginSchemas:
         self._states_left = MAX_PLUGIN_STATES
 
     def check(self, raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
-        """As `check_definition`. Counts the patterns of what is taken."""
-        begun = time.monotonic()
-        definition, problems = check_definition(raw, max_states=min(MAX_PATTERN_STATES, max(self._states_left, 0)))
-        if definition is not None:
-            schemas = (definition.input_schema_json, definition.output_schema_json)
-            states = sum(map(pattern_states, schemas))
+        """As `check_definition`. Counts the patterns of what is built, also of what is refused then."""
+        with _COMPUTING:
+            begun = time.monotonic()
+            states = sum(map(_built_states, (raw.input_schema_json, raw.output_schema_json)))
+            if states > self._states_left:
+                return None, (_TOO_MANY_STATES,)
             self._states_left -= states
-            if states > _COSTLY_STATES:
-                time.sleep(min(_PAUSES * (time.monotonic() - begun), _LONGEST_PAUSE_S))
-        return definition, problems
+            checked = check_definition(raw)
+            took_s = time.monotonic() - begun
+        if states > _COSTLY_STATES:
+            time.sleep(min(_PAUSES * took_s, _LONGEST_PAUSE_S))
+        return checked
+
+
+def _built_states(schema_json: str) -> int:
+    """What its patterns take that are built to check it. None are of what is no JSON, or over the bound of a schema."""
+    try:
+        states = pattern_states(schema_json) if len(schema_json) <= SCHEMA_LIMIT_BYTES else 0
+    except (ValueError, RecursionError):
+        return 0
+    return states if states <= MAX_PATTERN_STATES else 0
 
 
 def _as_pinned(text: str, *, arguments: bool) -> str:  # noqa: ARG001 - as check_schema has it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
 from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted
 from fumehood_server.plugins.declared_tools import checked_tools, refuse_forks
+from fumehood_server.plugins.definition_threads import in_thread
 from fumehood_server.plugins.environments.environments import Environment, Environments
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
 from fumehood_server.plugins.environments.interpreter import DESCRIPTION
@@ -79,6 +79,8 @@ class LoadedPlugin:
     """The packages of its lock, or its folder as it was built. None: it needs neither, or `environment_problem` says
     why they can't be used."""
     environment_problem: Reason | None = None
+    pin_remedy: str = ""
+    """As that of `load_plugin`."""
 
     @property
     def packages(self) -> Path | None:
@@ -114,12 +116,14 @@ async def load_plugin(
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
     granted: Granted = NOTHING_GRANTED,
+    pin_remedy: str = "",
 ) -> LoadedPlugin:
     """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
     run to read them again, unless this release doesn't take them. `granted` is what a server over HTTP is asked with.
-    With `locked`, a plugin without a pin is refused before its code is run.
+    With `locked`, a plugin without a pin is refused before its code is run. `pin_remedy` is how to accept it where that
+    isn't `fumehood plugin add`.
 
     Raises:
         PluginRefusedError: it can't be read or described.
@@ -130,7 +134,7 @@ async def load_plugin(
     pinned = pins(manifest.name)
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
-        raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
+        raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder, pin_remedy)),))
     environment, problem = await asyncio.to_thread(_find_environment, environments, manifest, stored, folder)
     code_version = fork_problem = ""
     if not manifest.kind.describes_itself:
@@ -146,7 +150,7 @@ async def load_plugin(
         code_version = described.version
         default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
         # In a thread: what a plugin declares may take long to check.
-        tools = await asyncio.to_thread(checked_tools, manifest, described.tools, lambda _: default)
+        tools = await in_thread(checked_tools, manifest, described.tools, lambda _: default)
         if described.fork_problem:
             refuse_forks(manifest, tools, described.fork_problem)
             if any(tool.isolation == tool_pb2.ISOLATION_UNSPECIFIED for tool in described.tools):
@@ -164,16 +168,13 @@ async def load_plugin(
         fork_problem=fork_problem,
         environment=environment,
         environment_problem=problem,
+        pin_remedy=pin_remedy,
     )
 
 
-REMEDY_VARIABLE = "FUMEHOOD_PIN_REMEDY"
-"""For the sidecar of a command that pins its plugin by itself: holds its own remedy in place of `add_remedy`'s."""
-
-
-def add_remedy(folder: Path) -> str:
-    """The remedy that tells the operator how to accept a plugin."""
-    return os.environ.get(REMEDY_VARIABLE) or f"look at what it asks for and pin it: fumehood plugin add {folder}"
+def add_remedy(folder: Path, pin_remedy: str = "") -> str:
+    """The remedy that tells the operator how to accept a plugin. `pin_remedy`: as that of `load_plugin`."""
+    return pin_remedy or f"look at what it asks for and pin it: fumehood plugin add {folder}"
 
 
 def _read_files(folder: Path, sources: PluginSources) -> tuple[Manifest, Stored]:

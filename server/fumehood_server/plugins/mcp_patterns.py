@@ -72,15 +72,17 @@ def _relaxed(text: str) -> str:
 
 
 def _unusable(free: set[str], patterns: set[str]) -> set[str]:
-    """Which of those that may be left out can't be matched, or are too much beside the others."""
+    """Which of those that may be left out can't be matched, or are too much beside the others, also to try them."""
     left = MAX_PATTERN_STATES - sum(map(building_states, patterns - free))
     unusable = set()
     states = {each: building_states(each) for each in free}
     for each in sorted(free, key=lambda pattern: (states[pattern], pattern)):
-        if states[each] > left or not _is_linear(each):
+        if states[each] > left:
             unusable.add(each)
-        else:
-            left -= states[each]
+            continue
+        left -= states[each]  # trying one builds it
+        if not _is_linear(each):
+            unusable.add(each)
     return unusable
 
 
@@ -111,13 +113,18 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _refers_from_strictness(schema: dict[str, Any]) -> bool:
     """Whether a reference stands where letting more through may refuse something: it may lead to any subschema."""
-    pending: list[tuple[Any, bool]] = [(schema, False)]
+    pending: list[tuple[Any, bool, bool]] = [(schema, False, False)]
     while pending:
-        each, is_strict = pending.pop()
+        each, is_strict, is_named = pending.pop()
         if isinstance(each, list):
-            pending += [(below, is_strict) for below in each]
+            pending += [(below, is_strict, False) for below in each]
+        elif isinstance(each, dict) and is_named:  # its keys are names, whatever keyword they are like
+            pending += [(below, is_strict, False) for below in each.values()]
         elif isinstance(each, dict):
             if is_strict and not _REFERENCES.isdisjoint(each):
                 return True
-            pending += [(below, is_strict or keyword in _MAY_BE_STRICTER) for keyword, below in each.items()]
+            pending += [
+                (below, is_strict or keyword in _MAY_BE_STRICTER, keyword in _HOLD_NAMED)
+                for keyword, below in each.items()
+            ]
     return False

@@ -25,12 +25,21 @@ _MAX_READS = 4
 class PluginReader:
     """For one event loop."""
 
-    def __init__(self, sources: PluginSources, describe: Describe, environments: Environments, *, locked: bool) -> None:
-        """`sources` is where plugins are run from. `locked`: whether one without a pin is refused."""
+    def __init__(
+        self,
+        sources: PluginSources,
+        describe: Describe,
+        environments: Environments,
+        *,
+        locked: bool,
+        pin_remedy: str = "",
+    ) -> None:
+        """`sources` is where plugins are run from. `locked` and `pin_remedy` are as those of `load_plugin`."""
         self._sources = sources
         self._describe = describe
         self._environments = environments
         self._locked = locked
+        self._pin_remedy = pin_remedy
         self._describing = asyncio.Semaphore(MAX_DESCRIBES)
         self._reading = asyncio.Semaphore(_MAX_READS)
 
@@ -72,6 +81,7 @@ class PluginReader:
                     pins=lock.plugins.get,
                     locked=self._locked,
                     granted=granted_by(config, plugin),
+                    pin_remedy=self._pin_remedy,
                 )
             except PluginRefusedError as exc:
                 return exc

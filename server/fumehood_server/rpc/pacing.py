@@ -1,20 +1,16 @@
-"""Pacing of work that comes in bulk: so much begins in one iteration of the event loop, and callers take turns.
+"""Pacing of work that comes in bulk: so much begins in one iteration of the event loop, first come first served.
 
 Each line of a log for each of its followers, and each update of each stream, costs a tenth of a millisecond: fifty
 streams that are all ready would have everybody else wait for fifty of them, in each of the ten iterations that a call
-takes. So would six hundred requests that arrive at once.
+takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-
-from fumehood_server.calls.round_robin import KeyPath, RoundRobin
+from collections import deque
 
 WRITES_PER_ITERATION = 2
-
-REQUESTS_PER_ITERATION = 4
-"""Whose reading begins."""
 
 
 class Pacer:
@@ -27,18 +23,15 @@ class Pacer:
         self._per_iteration = self._left = per_iteration
         self._refills = False
         """Whether there are new turns with the next iteration."""
-        self._waiting: RoundRobin[asyncio.Future[None]] = RoundRobin()
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def turn(self, path: KeyPath = ()) -> None:
-        """Return when it is this task's turn: at once, unless many want one.
-
-        The keys of each level of a path take turns. All who take turns give paths of one length.
-        """
+    async def turn(self) -> None:
+        """Return when it is this task's turn: at once, unless many want one."""
         if self._left and not self._waiting:
             self._take()
             return
         waiting = asyncio.get_running_loop().create_future()
-        self._waiting.put(path, waiting)
+        self._waiting.append(waiting)
         self._refill_soon()
         await waiting
 
@@ -54,7 +47,7 @@ class Pacer:
     def _refill(self) -> None:
         self._refills, self._left = False, self._per_iteration
         while self._waiting and self._left:
-            waiting = self._waiting.take()
+            waiting = self._waiting.popleft()
             if not waiting.done():  # else who waited was cancelled
                 waiting.set_result(None)
                 self._take()

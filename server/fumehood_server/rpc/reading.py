@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import Caller
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.pacing import REQUESTS_PER_ITERATION, Pacer
+from fumehood_server.rpc.pacing import Pacer
 from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
@@ -86,7 +86,7 @@ class Requests(Generic[_Message]):
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving", "_begun", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s", "for_outcomes")
+    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s", "for_outcomes")
 
     def __init__(
         self, unread: UnreadAnswers, *, max_arriving: int = MAX_ARRIVING, within_s: float | None = None
@@ -98,7 +98,6 @@ class RequestReader:
         self._unread = unread
         self._max_arriving = max_arriving
         self._within_s = within_s
-        self._begun = Pacer(REQUESTS_PER_ITERATION)
         self._turns = Pacer(1)
         self._waiting = WaitingRequests(MAX_WAITING)
         self.for_outcomes = WaitingRequests(MAX_OUTCOME_WAITS)
@@ -170,9 +169,7 @@ class RequestReader:
 
     def _reading(self, method: _Method[_Answer], parser: RequestParser[Any]) -> _Method[_Answer]:
         async def reading(_requests: object, context: _Context) -> _Answer:
-            path = _turn_path(context)
-            await self._begun.turn(path)
-            return await method(await self._read(path, context, parser), context)
+            return await method(await self._read(context, parser), context)
 
         return aborting(reading)
 
@@ -187,13 +184,14 @@ class RequestReader:
         context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
         return answer
 
-    async def _read(self, path: tuple[str, str], context: _Context, parser: RequestParser[_Message]) -> _Message:
+    async def _read(self, context: _Context, parser: RequestParser[_Message]) -> _Message:
         """The request.
 
         Raises:
             RefusedError: there is none, it doesn't come, or it is too large.
         """
         task = cast("asyncio.Task[Any]", asyncio.current_task())
+        path = _turn_path(context)
         self._make_room(path)
         self._arriving[task] = path
         try:

@@ -206,6 +206,18 @@ def fails_with_details_nested_less(call: int) -> None:
     fails_with_details(call, b'{"nested": ' + b"[" * 63 + b"]" * 63 + b"}")
 
 
+def fails_with_reason(call: int, reason: bytes) -> None:
+    write(frame(4, field(1, call) + field(5, field(1, b"it broke") + field(3, reason))))
+
+
+def has_unknown_tools(call: int) -> None:
+    fails_with_reason(call, b"definition_unknown")
+
+
+def has_changed_tools(call: int) -> None:
+    fails_with_reason(call, b"definition_changed")
+
+
 def endless_media_type(call: int) -> None:
     write(frame(4, field(1, call) + field(2, field(2, field(1, b"image") + field(2, b"image/png" * 300_000)))))
 

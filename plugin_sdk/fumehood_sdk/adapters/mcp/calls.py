@@ -108,7 +108,7 @@ class Calls:
 
     def give_up(self, call: McpCall) -> None:
         """Its server has not answered it, and may still be at work on it."""
-        self._connection.abandon(call.request_id)
+        self._connection.abandon(call.request_id, is_call=True)
         self.has_answer(call)
 
     def end(self, call: McpCall) -> bool:

@@ -52,6 +52,7 @@ class ServerConnection:
         "_roots",
         "_scanned",
         "_stray",
+        "_unneeded",
         "_unsent",
         "_unsent_bytes",
         "log",
@@ -73,6 +74,8 @@ class ServerConnection:
         self._pending: dict[int, Answered] = {}
         self._abandoned: deque[int] = deque(maxlen=MAX_ABANDONED)
         self._has_forgotten = False
+        self._unneeded: deque[int] = deque(maxlen=MAX_ABANDONED)
+        """Requests other than calls, likewise: a server asks its client for nothing on their behalf."""
         self._last_id = 0
         self._rest = bytearray()
         self._scanned = 0
@@ -93,7 +96,7 @@ class ServerConnection:
 
     @property
     def has_abandoned(self) -> bool:
-        """Whether the server may be at work on a request that nobody waits for: it has not answered it."""
+        """Whether the server may be at work on a call that nobody waits for: it has not answered it."""
         return bool(self._abandoned) or self._has_forgotten
 
     def request(self, method: str, params: bytes, answered: Answered) -> int:
@@ -122,11 +125,15 @@ class ServerConnection:
         elif len(self._early) < MAX_EARLY:
             self._early.append(message)
 
-    def abandon(self, number: int) -> None:
-        """Wait for the answer to a request no more."""
-        if self._pending.pop(number, None) is not None:
+    def abandon(self, number: int, *, is_call: bool) -> None:
+        """Wait for the answer to a request no more. `is_call`: what the server asks from then on may be for it."""
+        if self._pending.pop(number, None) is None:
+            return
+        if is_call:
             self._has_forgotten = self._has_forgotten or len(self._abandoned) == MAX_ABANDONED
             self._abandoned.append(number)
+        else:
+            self._unneeded.append(number)
 
     def wait_for(self, done: Callable[[], bool], within_s: float) -> bool:
         """Read and write until something is so, for callers that have nothing else to wait for. Says whether it is.
@@ -239,6 +246,8 @@ class ServerConnection:
             answered(message)
         elif type(number) is int and number in self._abandoned:
             self._abandoned.remove(number)
+        elif type(number) is int and number in self._unneeded:
+            self._unneeded.remove(number)
         else:
             self._stray_line(f"the MCP server answered the id {shown(number)}, which nobody asked")
 

@@ -173,7 +173,7 @@ def ask(connection: ServerConnection, method: str, params: bytes, within_s: floa
     begun = time.monotonic()
     number = connection.request(method, params, answers.append)
     if not connection.wait_for(lambda: bool(answers), within_s):
-        connection.abandon(number)
+        connection.abandon(number, is_call=False)
         connection.log(f"the MCP server did not answer {method} within {time.monotonic() - begun:.1f} s")
         return None
     return answers[0]

@@ -25,8 +25,9 @@ RETRY_PAUSE_S = 2.0
 """From the first look that failed to the next one, where calls come; doubled each time."""
 MAX_RETRY_PAUSE_S = 30.0
 UNKNOWN_AFTER_S = 60.0
-"""Looks that fail for as long leave the list unknown. New calls are refused then, until one succeeds. The process isn't
-ended for it: the sidecar freezes one without calls, and what it is sent next would be lost in its end."""
+"""Looks that fail for as long, not counting the time in which nobody calls, leave the list unknown. New calls are
+refused then, until one succeeds. The adapter doesn't end for it: the sidecar freezes a process without calls, and what
+it is sent next would be lost in its end. The sidecar replaces the process once a call was refused so."""
 
 
 class Relisting:
@@ -72,6 +73,7 @@ class Relisting:
         self._failed = 0
         """Looks that failed, in a row."""
         self._failing_since = 0.0
+        """When the first of them ended; later, by the time in which none was asked for since nobody called."""
         self.is_unknown = False
         """Whether looks have failed for so long that nobody can tell whether the tools are as they were."""
         self._released: list[sidecar_frames.Invoke] = []
@@ -145,7 +147,7 @@ class Relisting:
         if self._held is None and now >= self._look_at:
             self._begin(now)
         if now >= self._look_ends_at:
-            self._connection.abandon(self._asked)
+            self._connection.abandon(self._asked, is_call=False)
             if self._session.is_remote:  # frees its place there; one beside the adapter may yet answer
                 self._connection.notify("notifications/cancelled", b'{"requestId":%d}' % self._asked)
             self._fail(f"it doesn't answer within {RELIST_TIMEOUT_S:.0f} s")
@@ -157,6 +159,8 @@ class Relisting:
         return self._looked_at + TIMED_RELIST_S if self._timed else math.inf
 
     def _begin(self, now: float) -> None:
+        if self._failed:
+            self._failing_since += max(now - self._call_looks_at(), 0.0)
         self._looked_at, self._look_at = now, math.inf
         self._held = []
         self._page = []
@@ -185,6 +189,7 @@ class Relisting:
     def _fail(self, why: str) -> None:
         """End a look that tells nothing: it is tried again, and calls go on by what the one before told."""
         self._looked_at, self._look_at = time.monotonic(), math.inf
+        self._failing_since += max(self._looked_at - self._look_ends_at, 0.0)  # while the process was frozen
         if not self._failed:
             self._failing_since = self._looked_at
             self._log.warn(f"the MCP server doesn't list its tools anew: {why}; it is asked again, and calls go on")

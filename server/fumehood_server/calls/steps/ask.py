@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 from dataclasses import dataclass, field
 
 from fumehood_server.calls.call import Call
+from fumehood_server.calls.paced_thread import PacedThread
 from fumehood_server.calls.progress import Progress
-from fumehood_server.calls.question_schemas import QuestionSchemas
+from fumehood_server.calls.round_robin import KeyPath
 from fumehood_server.calls.steps.approve import subject_of
 from fumehood_server.errors import JournalUnavailableError, PluginRequestError, RefusedError
 from fumehood_server.model.approval_changes import Use
@@ -23,8 +25,9 @@ from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Requirement
 from fumehood_server.model.question_events import QuestionAnswered, QuestionAsked
 from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES, Answer, AnswerAction, Question
-from fumehood_server.model.schema import SchemaError, canonical_json
+from fumehood_server.model.schema import SchemaError, canonical_json, check_schema
 from fumehood_server.settling import to_its_end
+from fumehood_server.validation.budget import INLINE
 
 RULE = "question"
 """What an approval is asked for by that answers a question."""
@@ -40,7 +43,8 @@ class AskParts:
     approvals: Approvals | None
     """None: none can be kept."""
     policy: Policy
-    schemas: QuestionSchemas = field(default_factory=QuestionSchemas)
+    thread: PacedThread = field(default_factory=PacedThread)
+    """Checks the schemas of questions."""
 
 
 async def ask_person(
@@ -51,8 +55,8 @@ async def ask_person(
     Raises:
         PluginRequestError: nobody can be asked.
     """
-    await _check(question, tool.plugin, parts.schemas if call.request.takes_questions else None)
     with call.questions.waiting() as question_id:
+        await _check(question, (*call.request.identity.turn_path, tool.name), _thread(call, parts))
         asked = _Asked(call=call, tool=tool, progress=progress, parts=parts, question=question, question_id=question_id)
         if call.request.takes_questions:
             return await asked.caller()
@@ -67,8 +71,12 @@ async def ask_person(
         )
 
 
-async def _check(question: Question, plugin: str, schemas: QuestionSchemas | None) -> None:
-    """Its schema only where a caller will see it: else `schemas` is None.
+def _thread(call: Call, parts: AskParts) -> PacedThread | None:
+    return parts.thread if call.request.takes_questions else None
+
+
+async def _check(question: Question, path: KeyPath, thread: PacedThread | None) -> None:
+    """Its schema only where a caller will see it: else `thread` is None. `path` is whose turn it takes there.
 
     Raises:
         PluginRequestError: nobody is to be asked that.
@@ -81,9 +89,11 @@ async def _check(question: Question, plugin: str, schemas: QuestionSchemas | Non
     ):
         if len(text.encode(errors="surrogatepass")) > limit:
             raise PluginRequestError("question_invalid", f"the question's {name} is longer than {limit} bytes")
-    if question.schema_json and schemas is not None:
+    if question.schema_json and thread is not None:
+        most = INLINE.pattern_states  # a form for people needs few
+        check = functools.partial(check_schema, question.schema_json, arguments=True, max_states=most)
         try:
-            await schemas.check(question.schema_json, plugin=plugin)
+            await thread.run(path, check)
         except SchemaError as exc:
             raise PluginRequestError("question_invalid", f"the question's schema {exc.problem}") from exc
 

@@ -33,6 +33,8 @@ class AskedGrants:
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    named: tuple[NamedPath, ...] = ()
+    """For which these are granted."""
     hosts: tuple[str, ...] = ()
     secrets: tuple[PlannedSecret, ...] = ()
     todo: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ def ask_grants(plan: ServerPlan, asker: Asker) -> AskedGrants:
     """Ask for each path, host and secret that the configuration names."""
     read: list[Path] = []
     write: list[Path] = []
+    granted: list[NamedPath] = []
     todo: list[str] = []
     for named in plan.paths:
         suggested = PathGrant.WRITE if named.path in plan.write else PathGrant.READ
@@ -63,12 +66,15 @@ def ask_grants(plan: ServerPlan, asker: Asker) -> AskedGrants:
             write.append(named.folder)
         elif not named.is_there:
             todo.append(_how_to_grant(named))
+        if answer is not PathGrant.NO:
+            granted.append(named)
     # What lies beneath a granted folder is granted with it, and can't be named beside it.
     write = [each for each in dict.fromkeys(write) if not any(_beneath(each, other) for other in write)]
     read = [each for each in dict.fromkeys(read) if each not in write and not any(_beneath(each, top) for top in write)]
     return AskedGrants(
         read=tuple(read),
         write=tuple(write),
+        named=tuple(granted),
         hosts=tuple(each.host for each in plan.hosts if asker.host(plan.name, each)),
         secrets=tuple(each for each in plan.secrets if asker.secret(plan.name, each)),
         todo=tuple(todo),

@@ -19,6 +19,9 @@ class NamedPath:
     """A path that the configuration names."""
 
     path: Path
+    """Without symlinks."""
+    written: Path
+    """As it is written: absolute."""
     where: str
     """Such as "argument 2" or "the variable X"."""
     is_folder: bool
@@ -116,13 +119,17 @@ def _add_path(path: Path, where: str, home: Path, found: Places) -> None:
         found.refused.append(RefusedPlace(str(path), where, PlaceProblem.NO_FILE))
         return
     if all(each.path != real for each in found.paths):
-        found.paths.append(NamedPath(real, where, real.is_dir()))
+        found.paths.append(NamedPath(real, path, where, real.is_dir()))
 
 
 def _add_missing(path: Path, where: str, home: Path, found: Places) -> None:
     """A path that the server may mean to make. One with a suffix is a file, and its folder is what can be granted."""
-    real = path.resolve()
-    named = NamedPath(real, where, not real.suffix, is_there=False)
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):
+        found.refused.append(RefusedPlace(str(path), where, PlaceProblem.UNREADABLE))
+        return
+    named = NamedPath(real, path, where, not real.suffix, is_there=False)
     above = next(each for each in (real, *real.parents) if each.exists())
     # Directly beneath the root it is as often a part of a URL as a path.
     if above == Path("/") or not above.is_dir() or any(real.is_relative_to(each) for each in _SYSTEM):

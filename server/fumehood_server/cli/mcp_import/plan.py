@@ -107,7 +107,7 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
     script, code, program = _own_code(command, arguments, base)
     if code is not None:
         for each in arguments:
-            if each.startswith("/") and _is_code(Path(each).resolve(), code):
+            if each.startswith("/") and _leads_to_code(Path(each), code):
                 LeftOut().refuse(Path(each).parent.resolve() / Path(each).name, code)
     environment, secrets = _environment(entry, command, scope, base, plain, notes)
     places = find_places(
@@ -250,6 +250,13 @@ def _script_folder(program: str, arguments: tuple[str, ...]) -> Path | None:
     if around in {Path("/"), Path.home(), *Path.home().parents}:
         around = folder
     return around
+
+
+def _leads_to_code(path: Path, code: Path) -> bool:
+    try:
+        return _is_code(path.resolve(), code)
+    except (OSError, RuntimeError):  # a loop of symlinks, which leads nowhere
+        return False
 
 
 def _is_code(path: Path, code: Path) -> bool:

@@ -39,6 +39,8 @@ def _how_to_grant(named: NamedPath) -> str:
 def _is_granted(refused: RefusedPlace, granted: list[Path], grants: DevGrants) -> bool:
     if refused.problem is PlaceProblem.PRIVATE:
         return _is_address(refused.name) and refused.name in grants.hosts
+    if refused.problem is PlaceProblem.UNREADABLE:  # a loop of symlinks doesn't resolve
+        return False
     return refused.name.startswith("/") and any(Path(refused.name).resolve().is_relative_to(each) for each in granted)
 
 

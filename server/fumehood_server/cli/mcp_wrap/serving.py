@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from fumehood_sandbox import Level
 
@@ -22,12 +21,9 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
-from fumehood_server.plugins.loading import REMEDY_VARIABLE
 
 CLOSED_WORLD = "openWorldHint: false"
 """The claim of a server's tool that reaches no network."""
-
-_UPDATE = "look at what it is now, and pin it: `fumehood mcp wrap --update` with the same arguments"
 
 MAX_SOCKET_BYTES = 107
 """Of a unix socket's path (unix(7))."""
@@ -36,14 +32,8 @@ MAX_SOCKET_BYTES = 107
 class WrapSidecar(DevSidecar):
     """As that of `plugin dev`, with a pin: what differs from what was installed is refused."""
 
-    def __enter__(self) -> Self:
-        """Start it, with the remedy that holds here: its plugin's folder is written anew at each start.
-
-        Raises:
-            CommandError: it did not start.
-        """
-        os.environ[REMEDY_VARIABLE] = _UPDATE
-        return super().__enter__()
+    pin_remedy = "look at what it is now, and pin it: `fumehood mcp wrap --update` with the same arguments"
+    """Its plugin's folder is written anew at each start."""
 
     def forget_pin(self) -> None:
         """Keep it."""

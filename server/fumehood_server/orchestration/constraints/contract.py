@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import json
 import re
@@ -101,7 +102,7 @@ async def _schema(asked: OutputContract, checks: DocumentChecks, key: KeyPath) -
     text, most = await asyncio.to_thread(json.dumps, asked.schema), INLINE.pattern_states
     try:
         try:  # a large one takes a while, mostly in Python, which lets others in; its patterns don't
-            return await asyncio.to_thread(check_schema, text, arguments=False, max_states=most)
+            return await checks.thread.run(key, functools.partial(check_schema, text, arguments=False, max_states=most))
         except CostlyPatternsError:
             return await _check_beside(text, checks, key)
     except SchemaError as exc:

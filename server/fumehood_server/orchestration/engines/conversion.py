@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from uuid import uuid4
 
 from pydantic_ai.messages import (
@@ -22,6 +25,8 @@ from pydantic_ai.tools import ToolDefinition
 
 from fumehood_server.orchestration.engines.engine import OfferedTool
 from fumehood_server.orchestration.messages import Message, Role, ToolUse
+from fumehood_server.validation.budget import INLINE
+from fumehood_server.validation.json_in_parts import is_long_text, read
 
 MAX_ID_CHARS = 128
 """Of a tool use. A longer one is replaced: each later request would carry it."""
@@ -29,14 +34,51 @@ MAX_TOOL_CHARS = 128
 """Of the name that a model calls a tool by. The rest is cut off: no tool has such a name."""
 UNREADABLE = "unreadable_arguments"
 """The key under which a model is shown what it wrote, where that was no JSON object. Servers refuse it otherwise."""
+_MOST_REMEMBERED = 4096
 
 
-def to_model_messages(messages: Iterable[Message]) -> list[ModelMessage]:
-    """What a conversation is to pydantic-ai: what is not a model's becomes one request until the model speaks."""
+class ArgumentReader:
+    """Tells which arguments of tools are no JSON objects, and remembers of long ones, by their digests, which are.
+
+    Of one event loop.
+    """
+
+    __slots__ = ("_are_objects",)
+
+    def __init__(self) -> None:
+        """Nothing is remembered."""
+        self._are_objects: dict[bytes, bool] = {}
+
+    async def unreadable(self, messages: Iterable[Message]) -> AbstractSet[str]:
+        """The arguments, as they stand in the messages. Where they are long together they are read in a thread."""
+        texts = {use.arguments_json for message in messages for use in message.tool_uses}
+        if sum(map(len, texts)) > INLINE.chars or any(map(is_long_text, texts)):
+            return await asyncio.to_thread(self._unreadable, texts)
+        return {text for text in texts if not _is_object(text)}
+
+    def _unreadable(self, texts: Iterable[str]) -> AbstractSet[str]:
+        return {text for text in texts if not self._is_object(text)}
+
+    def _is_object(self, text: str) -> bool:
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        found = self._are_objects.get(digest)
+        if found is None:
+            found = _is_object(text)
+            if len(self._are_objects) >= _MOST_REMEMBERED:
+                self._are_objects.clear()
+            self._are_objects[digest] = found
+        return found
+
+
+def to_model_messages(messages: Iterable[Message], unreadable: AbstractSet[str]) -> list[ModelMessage]:
+    """What a conversation is to pydantic-ai: what is not a model's becomes one request until the model speaks.
+
+    `unreadable` are the arguments that `ArgumentReader` tells of it.
+    """
     found: list[ModelMessage] = []
     for message in messages:
         if message.role is Role.ASSISTANT:
-            found.append(ModelResponse(parts=_response_parts(message)))
+            found.append(ModelResponse(parts=_response_parts(message, unreadable)))
         elif found and isinstance(found[-1], ModelRequest):
             found[-1] = ModelRequest(parts=[*found[-1].parts, _request_part(message)])
         else:
@@ -93,12 +135,16 @@ def _request_part(message: Message) -> ModelRequestPart:
     return UserPromptPart(content=message.text)
 
 
-def _response_parts(message: Message) -> list[ModelResponsePart]:
+def _response_parts(message: Message, unreadable: AbstractSet[str]) -> list[ModelResponsePart]:
     text: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
     return [
         *text,
         *(
-            ToolCallPart(tool_name=use.tool, args=_readable(use.arguments_json), tool_call_id=use.id)
+            ToolCallPart(
+                tool_name=use.tool,
+                args=_shown(use.arguments_json, is_object=use.arguments_json not in unreadable),
+                tool_call_id=use.id,
+            )
             for use in message.tool_uses
         ),
     ]
@@ -110,14 +156,16 @@ def _arguments(part: ToolCallPart) -> str:
     return "{}" if part.args is None else json.dumps(part.args)
 
 
-def _readable(arguments_json: str) -> str:
+def _shown(arguments_json: str, *, is_object: bool) -> str:
     """The arguments, as a JSON object in any case: servers parse what stands in the conversation."""
+    return arguments_json if is_object else json.dumps({UNREADABLE: arguments_json})
+
+
+def _is_object(arguments_json: str) -> bool:
     try:
-        if isinstance(json.loads(arguments_json), dict):
-            return arguments_json
+        return isinstance(read(arguments_json), dict)
     except (ValueError, RecursionError):
-        pass
-    return json.dumps({UNREADABLE: arguments_json})
+        return False
 
 
-__all__ = ["encodable", "to_message", "to_model_messages", "to_tool_definitions"]
+__all__ = ["ArgumentReader", "encodable", "to_message", "to_model_messages", "to_tool_definitions"]

@@ -19,6 +19,7 @@ from pydantic_ai.settings import ModelSettings
 from fumehood_server.config.engines import Constraint, EngineConfig, GrammarDialect
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.engines.conversion import (
+    ArgumentReader,
     encodable,
     to_message,
     to_model_messages,
@@ -64,6 +65,7 @@ class ModelEngine:
         self._secrets = secrets
         self._client = new_client(config)
         self._model = make_model(config, self._client)
+        self._arguments = ArgumentReader()
         self._places = asyncio.Semaphore(config.max_concurrent)
 
     async def __aenter__(self) -> Self:
@@ -112,7 +114,9 @@ class ModelEngine:
         token = EXCHANGE.set(exchange)
         try:
             parameters = self._parameters(request)
-            messages = self._model.prepare_messages(to_model_messages(request.messages), parameters)
+            unreadable = await self._arguments.unreadable(request.messages)
+            conversation = to_model_messages(request.messages, unreadable)
+            messages = self._model.prepare_messages(conversation, parameters)
             async with self._model.request_stream(messages, self._settings(request), parameters) as stream:
                 await _read(stream, on_text)
                 return self._answer(request, stream)

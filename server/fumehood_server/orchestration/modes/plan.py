@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.context import ModeResult, RunContext
-from fumehood_server.orchestration.failures import RunFailedError
+from fumehood_server.orchestration.failures import RunFailedError, failed
 from fumehood_server.orchestration.lifecycle import State
 from fumehood_server.orchestration.messages import Message, Role
 from fumehood_server.orchestration.plans.actions import Actions
 from fumehood_server.orchestration.plans.asking import EXPLAINED, Asker, PlainText, as_subject
 from fumehood_server.orchestration.plans.checking import OutputChecks
 from fumehood_server.orchestration.plans.executor import PlanExecutor
-from fumehood_server.orchestration.plans.long_json import dumped
+from fumehood_server.orchestration.plans.long_json import TooLongError, dumped
 from fumehood_server.orchestration.plans.plan import ExecutionPlan, Source
 from fumehood_server.orchestration.plans.planner import ModelPlanner, Planner, RequestPlanner
 from fumehood_server.orchestration.plans.references import read_reference
 from fumehood_server.orchestration.plans.trace import PlanTrace
+from fumehood_server.orchestration.result_bounds import MAX_RESULT_BYTES
 
 
 async def run_plan(run: RunContext, checks: OutputChecks) -> ModeResult:
@@ -57,7 +59,7 @@ async def _carry_out(run: RunContext, asker: Asker, plan: ExecutionPlan, trace: 
         error, value = await _validated(run, asker, plan, executor.actions, value)
     if error is not None and run.request.output.strict:
         raise RunFailedError(error)
-    content, output_json = (str(value), "") if isinstance(value, PlainText) else ("", await dumped(value))
+    content, output_json = (str(value), "") if isinstance(value, PlainText) else ("", await _output_json(value))
     return ModeResult(
         content=content,
         output_json=output_json,
@@ -65,6 +67,15 @@ async def _carry_out(run: RunContext, asker: Asker, plan: ExecutionPlan, trace: 
         plan_trace_json=trace.to_json(),
         said=(Message(role=Role.ASSISTANT, text=content or output_json),),
     )
+
+
+async def _output_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    try:
+        return await dumped(value, MAX_RESULT_BYTES)
+    except TooLongError:
+        text = f"the plan's output is longer than the {MAX_RESULT_BYTES:,} bytes that can be answered"
+        details = {"reason": "response_too_large"}
+        raise failed(Code.INFERENCE_MALFORMED_RESPONSE, f"{text}: ask for less at a time", details=details) from None
 
 
 async def _validated(

@@ -1,4 +1,7 @@
-"""Reads and writes JSON: what would hold up the event loop in a thread, between whose steps the loop has its turns."""
+"""Reads and writes JSON: in a thread, and part by part, what would hold up the event loop.
+
+The thread lets go of the interpreter's lock between two parts. A single long text is one part.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,55 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fumehood_server.validation.budget import INLINE
+from fumehood_server.validation.json_in_parts import (
+    TooLongError,
+    is_long,
+    is_long_text,
+    length,
+    read,
+    read_strictly,
+    write,
+)
 from fumehood_server.validation.strict_json import parse
 
 _Made = TypeVar("_Made")
 
-_BITS_A_DIGIT = 3
+
+def dump(value: Any, most_chars: int | None = None) -> str:  # noqa: ANN401 - any JSON value
+    """The value as JSON, with no spaces and each integer whole.
+
+    Raises:
+        TooLongError: it is longer than that. It was not written to its end.
+    """
+    return write(value, most_chars)
 
 
-def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """The value as JSON, with no spaces and each integer whole."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+async def dumped(value: Any, most_chars: int | None = None) -> str:  # noqa: ANN401 - any JSON value
+    """As `dump`.
+
+    Raises:
+        TooLongError: as `dump`.
+    """
+    return await made(lambda each: write(each, most_chars), value, of=value)
 
 
-async def dumped(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """As `dump`."""
-    return await made(dump, value, of=value)
+async def dumped_length(value: Any, most_chars: int) -> int:  # noqa: ANN401 - any JSON value
+    """Characters of what `dump` gives.
+
+    Raises:
+        TooLongError: as `dump`.
+    """
+    return await made(lambda each: length(each, most_chars), value, of=value)
+
+
+def load(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """What JSON that was checked says, with each integer whole."""
+    return read(text)
 
 
 async def loaded(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """What JSON that was checked says, with each integer whole."""
-    return await asyncio.to_thread(json.loads, text) if _is_long_text(text) else json.loads(text)
+    """As `load`."""
+    return await asyncio.to_thread(read, text) if is_long_text(text) else json.loads(text)
 
 
 async def loaded_strictly(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -36,7 +67,10 @@ async def loaded_strictly(text: str) -> Any:  # noqa: ANN401 - any JSON value
     Raises:
         JsonError: it is no JSON that is taken of anybody.
     """
-    return await asyncio.to_thread(_load_strictly, text) if _is_long_text(text) else _load_strictly(text)
+    if is_long_text(text):
+        return await asyncio.to_thread(read_strictly, text)
+    parse(text)
+    return json.loads(text)
 
 
 async def made(make: Callable[[Any], _Made], given: Any, *, of: Any) -> _Made:  # noqa: ANN401 - any JSON value
@@ -44,37 +78,4 @@ async def made(make: Callable[[Any], _Made], given: Any, *, of: Any) -> _Made:  
     return await asyncio.to_thread(make, given) if is_long(of) else make(given)
 
 
-def is_long(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether the value's JSON is more than the event loop should write. No more of it is looked at than that."""
-    chars, values = 0, 1
-    todo = [value]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, dict | list | tuple):
-            values += len(each)
-            if values > INLINE.values:
-                return True
-            if isinstance(each, dict):
-                chars += sum(map(len, each))
-                todo += each.values()
-            else:
-                todo += each
-        elif isinstance(each, str):
-            chars += len(each)
-        elif isinstance(each, int):
-            chars += each.bit_length() // _BITS_A_DIGIT
-        if chars > INLINE.chars:
-            return True
-    return False
-
-
-def _is_long_text(text: str) -> bool:
-    return len(text) > INLINE.chars or text.count(",") + text.count("[") + text.count("{") > INLINE.values
-
-
-def _load_strictly(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    parse(text)
-    return json.loads(text)
-
-
-__all__ = ["dump", "dumped", "is_long", "loaded", "loaded_strictly", "made"]
+__all__ = ["TooLongError", "dump", "dumped", "dumped_length", "is_long", "load", "loaded", "loaded_strictly", "made"]

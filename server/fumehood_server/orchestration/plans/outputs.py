@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fumehood_server.orchestration.plans.long_json import dumped
+from fumehood_server.orchestration.plans.long_json import TooLongError, dumped_length
 from fumehood_server.orchestration.plans.rendering import too_large
 
 MAX_KEPT_CHARS = 32 * 1024 * 1024
@@ -27,8 +27,11 @@ class Outputs(dict[str, Any]):
         Raises:
             RunFailedError: there is none (TOOL_RESOURCE_EXHAUSTED).
         """
-        size = len(value) if isinstance(value, str) else len(await dumped(value))
-        if size > self._left:
+        try:
+            size = len(value) if isinstance(value, str) else await dumped_length(value, self._left)
+        except TooLongError:
+            raise too_large("what the steps came to", MAX_KEPT_CHARS) from None
+        if size > self._left:  # others may have been counted meanwhile
             raise too_large("what the steps came to", MAX_KEPT_CHARS)
         self._left -= size
         return value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.failures import RunFailedError, failed
-from fumehood_server.orchestration.plans.long_json import dump, made
+from fumehood_server.orchestration.plans.long_json import TooLongError, dump, load, made
 from fumehood_server.orchestration.plans.references import (
     FROM,
     ITEM,
@@ -63,7 +62,7 @@ class Renderer:
         """
         if isinstance(template, dict) and read_reference(template) is not None:
             return self.value(template)
-        return json.loads(self.json_text(template))
+        return load(self.json_text(template))
 
     def object_text(self, template: Any) -> str:  # noqa: ANN401 - any JSON value
         """The same, of a template that has to come to an object.
@@ -85,7 +84,10 @@ class Renderer:
         self._begin()
         for part in parts:
             value = self.value(part) if isinstance(part, dict) else part
-            self._add(as_text(value))
+            if isinstance(value, str):
+                self._add(value)
+            else:
+                self._dump(value)
         return "".join(self._pieces)
 
     def value(self, template: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -111,14 +113,21 @@ class Renderer:
             raise too_large("a step's input", MAX_RENDERED_CHARS)
         self._pieces.append(piece)
 
+    def _dump(self, value: Any) -> None:  # noqa: ANN401 - any JSON value
+        try:
+            piece = dump(value, self._left)
+        except TooLongError:
+            raise too_large("a step's input", MAX_RENDERED_CHARS) from None
+        self._add(piece)
+
     def _render(self, template: Any) -> None:  # noqa: ANN401 - any JSON value
         # It recurses as deep as the plan's own JSON, which `parse` bounds.
         if isinstance(template, dict):
             reference = read_reference(template)
             if reference is not None:
-                self._add(dump(self._resolve(reference)))
+                self._dump(self._resolve(reference))
             elif VALUE in template:
-                self._add(dump(template[VALUE]))
+                self._dump(template[VALUE])
             else:
                 self._members(template)
         elif isinstance(template, list | tuple):
@@ -128,7 +137,7 @@ class Renderer:
                 self._render(each)
             self._add("]")
         else:
-            self._add(dump(template))
+            self._dump(template)
 
     def _members(self, template: Mapping[str, Any]) -> None:
         self._add("{")
@@ -148,11 +157,6 @@ class Renderer:
         if reference.has_default:
             return reference.default
         raise mismatch("there is no such value", reference_json(reference))
-
-
-def as_text(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Text as it is, any other value as JSON."""
-    return value if isinstance(value, str) else dump(value)
 
 
 def reference_json(reference: Reference) -> dict[str, str]:

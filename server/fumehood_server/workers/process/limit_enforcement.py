@@ -38,6 +38,9 @@ _BUSY_SHARE = 0.1
 _NS = 1_000_000_000
 _LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Limit.SCRATCH})
 """Limits of the process and not of the call alone."""
+_TOOLS_UNKNOWN = "definition_unknown"
+"""The MCP adapter's reason for a call that it refuses, since its server may have changed the tool. A new process lists
+the tools anew, or doesn't start."""
 
 
 class LimitEnforcement:
@@ -247,6 +250,9 @@ class LimitEnforcement:
         if error.details.get("limit") in _LEAVES_A_TRACE and error is not failure:
             # What fills the process may stay there: the next calls get another one, and this one ends without a word.
             self.filled = True
+            self._life.request(EndRequest.STOP_ADMITTING)
+        elif failure.details.get("reason") == _TOOLS_UNKNOWN and self._life.requested is EndRequest.NONE:
+            self._life.say("its server has not listed its tools for long: it serves its calls and is replaced")
             self._life.request(EndRequest.STOP_ADMITTING)
         return error
 
