@@ -22,6 +22,12 @@ CALL_TIMEOUT_S = 60.0
 NO_CONNECTION = "! UNAVAILABLE, the address is full"
 """gRPC closes a connection above `max_connections` before a request is read: the client's own library says this."""
 
+TOO_MANY_PENDING = "! CANCELLED without a reason: CANCELLED"
+"""gRPC cancels a request where 8,192 of its address wait already."""
+
+WITHOUT_REASON = frozenset({NO_CONNECTION, TOO_MANY_PENDING})
+"""What docs/operations.md names as refused by gRPC itself, where all attacks together come to it."""
+
 _NO_CONNECTION_DETAILS = "failed to connect to all addresses"
 _Answer = TypeVar("_Answer")
 _OWN_POOL = [("grpc.use_local_subchannel_pool", 1)]
