@@ -80,7 +80,7 @@ class EntryResult:
             self.runs.append(RunResult(line["run"]))
         elif event == "doctor":
             run = self.runs[-1]
-            run.findings = line["report"]["findings"]
+            run.findings = _findings(line["report"])
             run.backend, run.weaker = backend_of(run.findings)
             return f"{run.name}: doctor finds {run.backend}, weaker: {', '.join(run.weaker) or 'nothing'}"
         elif event == "test":
@@ -131,6 +131,13 @@ def kept(name: str, tests: str) -> EntryResult | None:
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
     return EntryResult(**{**told, "runs": [RunResult(**run) for run in told["runs"]]})
+
+
+def _findings(report: dict[str, Any]) -> list[dict[str, str]]:
+    if "findings" not in report:
+        raise ValueError(f"doctor did not look: {report}")
+    found: list[dict[str, str]] = report["findings"]
+    return found
 
 
 def _place(name: str, tests: str) -> Path:

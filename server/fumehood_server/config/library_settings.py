@@ -42,7 +42,8 @@ def settings_paths() -> tuple[Path, ...]:
 def credential_paths() -> tuple[Path, ...]:
     """Files with keys and passwords of the operator's that are read by the sidecar's user, as far as they are there."""
     named = {value for name, value in os.environ.items() if name in _CREDENTIALS or _CLIENT_KEY.fullmatch(name)}
-    return tuple(each for each in _real({*named, *_homes(_HOME_CREDENTIALS)}) if each.is_file())
+    # Not Path.is_file, which raises where a home may not be looked into: a service with ProtectHome= has none.
+    return tuple(each for each in _real({*named, *_homes(_HOME_CREDENTIALS)}) if os.path.isfile(each))  # noqa: PTH113
 
 
 def _homes(names: tuple[str, ...]) -> Iterator[str]:
