@@ -65,8 +65,7 @@ from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread keeps the interpreter's lock from the event loop's (sys.setswitchinterval). With Python's 5 ms each
-system call of the loop took as long while a thread computed. A caller's p99 beside requests that wait for reloads was
-121 ms with 0.5 ms and 83 with 0.1 (`--only waits` of tests.soak), and beside costly definitions 115 and 93."""
+system call of the loop took as long while a thread computed."""
 
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""

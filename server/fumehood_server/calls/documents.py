@@ -102,6 +102,9 @@ class DocumentChecks:
         self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """End the process. Nobody may wait for a verdict any more."""
+        for compiling in (left := list(self._compiling.values())):
+            compiling.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
