@@ -19,7 +19,7 @@ class Layer:
     """Whether it is a fallback that the operator allowed in place of the first choice."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Receipt:
     """The layers in force around one process, and the policy that they carry out.
 

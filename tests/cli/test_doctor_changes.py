@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.command import fumehood
-from tests.cli.test_serving import CODE, findings, running
+from tests.cli.serving import CODE, running
+from tests.cli.test_doctor import findings
 from tests.sidecar import write_plugin
 
 

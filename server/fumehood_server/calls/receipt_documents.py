@@ -5,9 +5,8 @@ from __future__ import annotations
 from fumehood_sandbox import Receipt
 
 from fumehood_server.model.events import Document, policy_document, receipt_document
+from fumehood_server.model.per_receipt import PerReceipt
 from fumehood_server.model.plugin import RegisteredTool
-
-_MAX_RECEIPTS = 1024
 
 
 class ReceiptDocuments:
@@ -17,20 +16,17 @@ class ReceiptDocuments:
 
     def __init__(self) -> None:
         """None is known yet."""
-        self._known: dict[int, tuple[Receipt, str, tuple[Document, ...]]] = {}
+        self._known: PerReceipt[tuple[str, tuple[Document, ...]]] = PerReceipt()
 
     def of(self, receipt: Receipt, tool: RegisteredTool | None) -> tuple[str, tuple[Document, ...]]:
         """The receipt's digest; the receipt, and the policy of `tool` if that is what it carries out."""
-        # By identity, as in `rpc.result_messages`: hashing a receipt anew costs more than the rest of an event.
-        found = self._known.get(id(receipt))
-        if found is not None and found[0] is receipt:
-            return found[1], found[2]
-        if len(self._known) >= _MAX_RECEIPTS:
-            self._known.clear()
+        found = self._known.get(receipt)
+        if found is not None:
+            return found
         document = receipt_document(receipt)
         documents: tuple[Document, ...] = (document,)
         if tool is not None and tool.spec is not None and tool.spec.policy.digest() == receipt.policy_digest:
             documents = (document, policy_document(tool.spec.policy))
-        digest = document.digest.hex()
-        self._known[id(receipt)] = (receipt, digest, documents)
-        return digest, documents
+        made = (document.digest.hex(), documents)
+        self._known.keep(receipt, made)
+        return made

@@ -21,6 +21,7 @@ from fumehood_server.model.call import (
 )
 from fumehood_server.model.content_messages import fill_block
 from fumehood_server.model.durations import set_duration
+from fumehood_server.model.per_receipt import PerReceipt
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
 from fumehood_server.rpc.status import CATEGORIES
@@ -32,7 +33,6 @@ MAX_CAUSES = 8
 _KEPT = ("reason", "violation", "limit", "value", "usage", "unit")
 _MAX_KEPT_CHARS = 1024
 
-_MAX_RECEIPTS = 1024
 _UNRECORDED = tool_pb2.SandboxLayer(name="journal", detail="off: the call is not recorded", weaker=True)
 
 
@@ -44,7 +44,7 @@ class ResultWriter:
     def __init__(self, *, unrecorded: bool = False) -> None:
         """`unrecorded`: the operator has switched the journal off, which every receipt then says."""
         self._unrecorded = unrecorded
-        self._receipts: dict[int, tuple[Receipt, tool_pb2.SandboxReceipt]] = {}
+        self._receipts: PerReceipt[tool_pb2.SandboxReceipt] = PerReceipt()
 
     def fill(self, message: tool_pb2.ToolResult, outcome: CallOutcome) -> None:
         """Write the outcome into an empty result, which most often is part of a response already."""
@@ -84,17 +84,13 @@ class ResultWriter:
             message.sandbox.CopyFrom(self._receipt(outcome.receipt))
 
     def _receipt(self, receipt: Receipt) -> tool_pb2.SandboxReceipt:
-        # By identity: hashing a receipt costs more than copying it. The table holds the receipt, so that its
-        # id is not used again, and is emptied now and then, since workers come and go.
-        found = self._receipts.get(id(receipt))
-        if found is not None and found[0] is receipt:
-            return found[1]
-        if len(self._receipts) >= _MAX_RECEIPTS:
-            self._receipts.clear()
+        found = self._receipts.get(receipt)
+        if found is not None:
+            return found
         message = receipt_message(receipt)
         if self._unrecorded:
             message.layers.append(_UNRECORDED)
-        self._receipts[id(receipt)] = (receipt, message)
+        self._receipts.keep(receipt, message)
         return message
 
 
