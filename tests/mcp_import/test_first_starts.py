@@ -56,7 +56,7 @@ def test_a_configuration_with_less_time_is_left_and_told(tmp_path: Path) -> None
 def test_a_server_that_does_not_start_is_said_how_it_was_asked(tmp_path: Path) -> None:
     problem = failure(tmp_path, "raise SystemExit('no network')\n")
     assert "asked for its tools without network, with placeholders for secrets" in problem["todo"]
-    assert "can't be hosted" in problem["todo"]
+    assert "`--list-with-grants broken` asks it with that" in problem["todo"]
     assert "--plain" not in problem["todo"]
     assert "open_files" not in problem["todo"]
 

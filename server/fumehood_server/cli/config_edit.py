@@ -48,6 +48,7 @@ class Entry:
     """As NAME=ADDRESS."""
     secrets: Sequence[str] = ()
     """Granted to all of its tools, as kind `mcp` needs it."""
+    list_with_grants: bool = False
     new_secrets: Mapping[str, tuple[str, Path | str]] = field(default_factory=dict)
     """`[secrets.NAME]` to append after it: the key, and the file or the variable."""
 
@@ -60,13 +61,7 @@ class Entry:
             lines.append(f'max_side_effects = "{self.max_side_effects}"')
         elif not Level.READ.allows(self.asks_for):
             lines.append(f'# max_side_effects = "{self.asks_for}"      # it asks for this; without it: read')
-        for key, paths in (("read", self.read), ("write", self.write)):
-            if paths:
-                lines.append(f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]")
-        named = {"hosts": self.hosts, "build_hosts": self.build_hosts, "allow_private": self.allow_private}
-        for key, names in {**named, "secrets": self.secrets}.items():
-            if names:
-                lines.append(f"{key} = [{', '.join(map(json.dumps, names))}]")
+        lines += self._granted(base)
         missing = [host for host in self.needed_hosts if host not in self.hosts]
         if missing:
             lines.append(f"# hosts = [{', '.join(map(json.dumps, missing))}]      # its tools require these")
@@ -74,6 +69,17 @@ class Entry:
             lines += [f"# [plugin.tools.{tool}]", f'# secrets = ["{name}"]      # it requires this']
         lines += _new_secrets(self.new_secrets, base)
         return "\n".join(lines) + "\n"
+
+    def _granted(self, base: Path) -> Iterator[str]:
+        for key, paths in (("read", self.read), ("write", self.write)):
+            if paths:
+                yield f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]"
+        named = {"hosts": self.hosts, "build_hosts": self.build_hosts, "allow_private": self.allow_private}
+        for key, names in {**named, "secrets": self.secrets}.items():
+            if names:
+                yield f"{key} = [{', '.join(map(json.dumps, names))}]"
+        if self.list_with_grants:
+            yield "list_with_grants = true"
 
 
 def append_entry(path: Path, entry: Entry) -> str:

@@ -125,7 +125,7 @@ def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any]
     async def run() -> _T:
         settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
         logs = LogSink(lambda _plugin, line: on_line(line))
-        # For servers over HTTP alone, and with what each of them is granted.
+        # For servers over HTTP, and others that are asked with their grants: with what each of them is granted.
         requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits, sink=_ignore)
         return await work(partial(describe, logs=logs, settings=settings, plugin_requests=requests))
 

@@ -166,6 +166,8 @@ class PluginConfig:
     """Names of secrets that each of its tools may have, beside its own."""
     one_process: bool = False
     """Kind `mcp`: whether one process serves the tools of every level."""
+    list_with_grants: bool = False
+    """Kind `mcp` on stdio: whether the server is asked for its tools with what it is granted, and not without."""
     tools: Mapping[str, ToolGrant] = field(default_factory=dict)
     line: int = 0
     """Line of its header in the file; 0 when there is none."""

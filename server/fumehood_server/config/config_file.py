@@ -248,6 +248,7 @@ class PluginTable(Table):
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
     engine: str | None = Field(default=None, min_length=1)
     one_process: bool = False
+    list_with_grants: bool = False
     tools: dict[str, ToolGrantTable] = Field(default={})
 
 

@@ -347,6 +347,7 @@ def _plugin(
         max_workers=most_workers(table, key, source),
         secrets=tuple(sorted(set(table.secrets))),
         one_process=table.one_process,
+        list_with_grants=table.list_with_grants,
         tools={
             name: ToolGrant(
                 permission=grant.permission,

@@ -1,4 +1,8 @@
-"""What a server over HTTP is asked for its tools with: its own host and secrets, where the operator grants them."""
+"""What an MCP server is asked for its tools with.
+
+Over HTTP that is its own host and secrets, where the operator grants them. On stdio it is nothing, or all that the
+operator grants, by `list_with_grants`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ class Granted:
     grants: Grants
     secrets: tuple[str, ...] = ()
     """Names of the secrets that any of its tools may have."""
+    to_list: bool = False
+    """Whether a server on stdio is asked with all of it."""
 
     def refusal(self, plugin: str, remote: RemoteServer) -> Reason | None:
         """Why the server can't be asked."""
@@ -47,7 +53,11 @@ NOTHING_GRANTED = Granted(grants=Grants(max_side_effects=Level.NONE))
 def granted_by(config: SidecarConfig, plugin: PluginConfig) -> Granted:
     """What a configuration grants one of its plugins."""
     private = tuple(sorted({*plugin.grants.private, *config.egress.private}))
-    return Granted(grants=replace(plugin.grants, private=private), secrets=tuple(sorted(plugin.all_secrets)))
+    return Granted(
+        grants=replace(plugin.grants, private=private),
+        secrets=tuple(sorted(plugin.all_secrets)),
+        to_list=plugin.list_with_grants,
+    )
 
 
 __all__ = ["NOTHING_GRANTED", "Granted", "granted_by"]

@@ -137,7 +137,7 @@ async def check_plugin(
 ) -> CheckReport:
     """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
 
-    A server over HTTP is asked, with what of `granted` that takes.
+    An MCP server is asked for its tools with what of `granted` that takes.
 
     Problems are in the report.
     It is run from a copy that is removed afterwards: what is ignored is missing here as it will be there.

@@ -1,4 +1,7 @@
-"""Loads one plugin: manifest, copy of its folder, definitions. Its code runs only in the `none` sandbox."""
+"""Loads one plugin: manifest, copy of its folder, definitions. Its code runs in the `none` sandbox.
+
+MCP servers alone may be asked with more (`asking_grants`).
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ async def load_plugin(
     """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
-    run to read them again, unless this release doesn't take them. `granted` is what a server over HTTP is asked with.
+    run to read them again, unless this release doesn't take them. `granted` is what an MCP server may be asked with.
     With `locked`, a plugin without a pin is refused before its code is run. `pin_remedy` is how to accept it where that
     isn't `fumehood plugin add`.
 
@@ -250,11 +253,12 @@ async def _describe(
         maker = _spec_maker(manifest, stored, environment, limits, sandbox)
     except ConfigError as exc:
         raise invalid(manifest.name, (exc,)) from exc
-    if manifest.remote is not None:
+    with_grants = granted.to_list and manifest.kind is Kind.MCP
+    if manifest.remote is not None or with_grants:
         maker = replace(maker, grants=granted.grants)
     elif granted.grants.engine:  # of which a server is told, that may then have more tools
         maker = replace(maker, grants=replace(maker.grants, engine=granted.grants.engine))
-    spec = maker.describing_spec(granted.secrets)
+    spec = maker.listing_spec(granted.secrets) if with_grants else maker.describing_spec(granted.secrets)
     return await _ready(manifest, stored, spec, describe, "could not be asked for its tools")
 
 

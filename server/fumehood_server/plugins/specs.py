@@ -100,6 +100,20 @@ class SpecMaker:
             made = self._made[wanted] = self._make(level, declared, reach, isolation)
         return made
 
+    def listing_spec(self, secrets: Sequence[str]) -> WorkerSpec:
+        """The spec to ask an MCP server on stdio for its tools with: as a tool of the highest level granted is run.
+
+        It has those of `secrets` that it names.
+        """
+        level = self.grants.max_side_effects
+        reach = Reach(
+            secrets=tuple(sorted({secret for _, secret in self.manifest.secrets} & set(secrets))),
+            hosts=self.grants.hosts,
+            private=self.grants.private,
+            relay=level is Level.EXTERNAL and bool(self.grants.hosts),
+        )
+        return self.spec(level, self.manifest.limits, reach)
+
     def describing_spec(self, secrets: Sequence[str] = ()) -> WorkerSpec:
         """The spec to describe a plugin with: level `none`, no grant, the default limits.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,19 +12,16 @@ from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.folder_check import propose_folder_pin
 from fumehood_server.cli.mcp_import.configuration_place import START_TIMEOUT_S
 from fumehood_server.cli.mcp_import.content import ResolvedServer
+from fumehood_server.cli.mcp_import.granting import is_listed_with_grants
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
-from fumehood_server.cli.mcp_import.plan import PlannedSecret
 from fumehood_server.cli.mcp_import.server_import import ServerImport
 from fumehood_server.cli.plugin_builds import build_for, manifest_in
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
 from fumehood_server.plugins.environments.errors import HostsRefusedError
 
-NOT_HOSTED = (
-    "It was asked for its tools without network, with placeholders for secrets and empty folders: a server that needs "
-    "more than that to list them can't be hosted."
-)
+ASKED_WITHOUT = "It was asked for its tools without network, with placeholders for secrets and empty folders."
 
 _NO_DESCRIPTORS = re.compile(r"\bEMFILE\b|too many open files", re.IGNORECASE)
 
@@ -46,7 +44,7 @@ def build_and_start(server: ServerImport, config: SidecarConfig, resolved: Resol
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
         more = [each for each in lines[-6:] if not any(each in one for one in said)]
         what = "\n".join((*said[:4], *more))[-MAX_PROBLEM:]
-        raise NotImportableError("not_started", what, _remedy((*said, *lines), server.plan.secrets))
+        raise NotImportableError("not_started", what, _remedy((*said, *lines), server, config))
     return proposal
 
 
@@ -75,13 +73,23 @@ def _build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer
         raise CommandError(error.what, todo, code=error.code, status=error.status, details=error.details) from error
 
 
-def _remedy(said: Iterable[str], secrets: Iterable[PlannedSecret]) -> str:
+def _remedy(said: Iterable[str], server: ServerImport, config: SidecarConfig) -> str:
     """What can be done about a server that doesn't start, as far as it is known."""
-    parts = [NOT_HOSTED]
-    by_look = [each.variable for each in secrets if each.by_look]
+    parts = [_asked_with(server, config)]
+    by_look = [each.variable for each in server.plan.secrets if each.by_look]
     if by_look:
         plain = " ".join(f"--plain {each}" for each in by_look)
         parts.append(f"{', '.join(by_look)} counts as a secret by the look of its value alone: {plain}, if it is none.")
     if any(_NO_DESCRIPTORS.search(each) for each in said):
         parts.append("`open_files` in [limits.default] of fumehood.toml lets it open more files (1024 by default).")
     return " ".join((*parts, "Mend what it says otherwise, and import it again."))
+
+
+def _asked_with(server: ServerImport, config: SidecarConfig) -> str:
+    """What it had as it was asked for its tools, and how to give it more."""
+    if is_listed_with_grants(config, server.folder):
+        return "It was asked for its tools with what it is granted."
+    how = f"`--list-with-grants {shlex.quote(server.plan.entry.name)}`"
+    if not server.is_new:
+        how = "`list_with_grants = true` in its [[plugin]]"
+    return f"{ASKED_WITHOUT} Where it needs what it is granted in order to list them, {how} asks it with that."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,8 +90,21 @@ def _how_to_grant(named: NamedPath) -> str:
     )
 
 
+def ask_level(plan: ServerPlan, report: CheckReport, asker: Asker) -> Level:
+    """The highest level of its tools that may be called, now that they are known."""
+    counts = Counter(tool.side_effects for tool in report.tools if not tool.schema_problem)
+    return asker.level(plan.name, {each: counts[each] for each in Level})
+
+
 def make_entry(
-    grants: AskedGrants, level: Level, folder: Path, prefix: str, resolved: ResolvedServer, config: SidecarConfig
+    grants: AskedGrants,
+    level: Level,
+    folder: Path,
+    prefix: str,
+    resolved: ResolvedServer,
+    config: SidecarConfig,
+    *,
+    list_with_grants: bool = False,
 ) -> Entry:
     """The `[[plugin]]` that grants this."""
     return Entry(
@@ -98,6 +112,7 @@ def make_entry(
         prefix=prefix,
         max_side_effects=level,
         asks_for=level,
+        list_with_grants=list_with_grants,
         read=grants.read,
         write=grants.write,
         hosts=grants.hosts,
@@ -160,6 +175,11 @@ def granted_now(config: SidecarConfig, folder: Path) -> dict[str, Any] | None:
                 "secrets": sorted(each.all_secrets),
             }
     return None
+
+
+def is_listed_with_grants(config: SidecarConfig, folder: Path) -> bool:
+    """Whether fumehood.toml has the plugin of this folder asked for its tools with what it is granted."""
+    return any(each.path == folder and each.list_with_grants for each in config.plugins)
 
 
 def not_granted(plan: ServerPlan, granted: Mapping[str, Any]) -> list[str]:

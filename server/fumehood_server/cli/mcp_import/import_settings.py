@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,5 +25,7 @@ class Import:
     asker: Asker
     dry_run: bool = False
     upgrade: bool = False
+    listed_with_grants: Collection[str] = ()
+    """Servers on stdio that are asked for their tools with what they are granted, by the names of the host's file."""
     quiet: bool = False
     say: Callable[[str], None] = field(default=lambda _line: None)

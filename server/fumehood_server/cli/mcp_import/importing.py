@@ -10,7 +10,7 @@ from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.mcp_import.asking import Narrowest
 from fumehood_server.cli.mcp_import.configuration_place import configuration_at
 from fumehood_server.cli.mcp_import.content import ResolvedServer, resolve_server
-from fumehood_server.cli.mcp_import.granting import AskedGrants, ask_grants, granted_now
+from fumehood_server.cli.mcp_import.granting import AskedGrants, ask_grants, granted_now, is_listed_with_grants
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
 from fumehood_server.cli.mcp_import.kept_secrets import check_granted_values, check_secrets, with_granted_names
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
@@ -72,6 +72,7 @@ def _with_left_out(plan: ServerPlan, config: SidecarConfig, folder: Path, into: 
 
 def _import(server: ServerImport) -> None:
     run, outcome = server.run, server.outcome
+    _check_listing(server)
     if run.dry_run and not server.folder.exists():
         _tell_planned_grants(server)
         return
@@ -103,6 +104,18 @@ def _check_name(name: str, folder: Path, config: SidecarConfig) -> None:
         if each.name == name and each.config.path != folder:
             what = f"{config.path} has a plugin {name} already, in {each.config.path}"
             raise NotImportableError("name_taken", what, "Rename the server in its host's configuration.")
+
+
+def _check_listing(server: ServerImport) -> None:
+    """Refuse `--list-with-grants` where it would do nothing."""
+    if not server.is_to_list_with_grants:
+        return
+    if server.is_remote:
+        what = "--list-with-grants is for servers on stdio: one over HTTP is asked with its grants in any case"
+        raise NotImportableError("option", what, "Leave it out.")
+    if not server.is_new and not is_listed_with_grants(server.config, server.folder):
+        what = f"{server.path} names {server.plan.name} already, and --list-with-grants is for new ones"
+        raise NotImportableError("option", what, "Write `list_with_grants = true` into its [[plugin]].")
 
 
 def _check_before_fetching(server: ServerImport) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-
-from fumehood_sandbox import Level
+from collections.abc import Callable
 
 from fumehood_server.cli.config_edit import append_entry
 from fumehood_server.cli.mcp_import.configuration_place import configuration_at, make_configuration
 from fumehood_server.cli.mcp_import.content import ResolvedServer
 from fumehood_server.cli.mcp_import.first_start import build_and_start
-from fumehood_server.cli.mcp_import.granting import AskedGrants, ask_grants, granted_now, make_entry, prefix_of
+from fumehood_server.cli.mcp_import.granted_first import import_listed_with_grants
+from fumehood_server.cli.mcp_import.granting import (
+    AskedGrants,
+    ask_grants,
+    ask_level,
+    granted_now,
+    make_entry,
+    prefix_of,
+)
 from fumehood_server.cli.mcp_import.kept_secrets import ask_values, check_secrets, keep_values
 from fumehood_server.cli.mcp_import.outcome import Status
 from fumehood_server.cli.mcp_import.overlaps import check_overlaps
@@ -41,12 +47,17 @@ def import_new(server: ServerImport, resolved: ResolvedServer) -> None:
     server.path.parent.mkdir(parents=True, exist_ok=True)
     with folder_restored_on_failure(server.folder, unless=lambda: _is_named(server)):
         resolved.content.write(server.folder)
-        import_it = import_remote if server.is_remote else _import_local
-        proposal = import_it(server, grants, resolved)
+        proposal = _way_of(server)(server, grants, resolved)
     server.tell_granted(proposal.report, granted_now(configuration_at(server.path), server.folder) or {})
     server.outcome.todo_later += grants.todo
     server.tell_left_out(left_out)
     server.outcome.status = Status.IMPORTED
+
+
+def _way_of(server: ServerImport) -> Callable[[ServerImport, AskedGrants, ResolvedServer], PinProposal]:
+    if server.is_remote:
+        return import_remote
+    return import_listed_with_grants if server.is_to_list_with_grants else _import_local
 
 
 def _is_named(server: ServerImport) -> bool:
@@ -58,8 +69,7 @@ def _import_local(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
     run, path = server.run, server.path
     proposal = build_and_start(server, server.config, resolved)
     config = configuration_at(path)
-    counts = Counter(tool.side_effects for tool in proposal.report.tools if not tool.schema_problem)
-    level = run.asker.level(server.plan.name, {each: counts[each] for each in Level})
+    level = ask_level(server.plan, proposal.report, server.run.asker)
     with contextlib.ExitStack() as undo:
         # Secrets' files first: the configuration that names them is loaded as a whole.
         values = ask_values(grants.secrets, run.asker)

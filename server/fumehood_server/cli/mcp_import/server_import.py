@@ -46,6 +46,11 @@ class ServerImport:
         return not self.granted
 
     @property
+    def is_to_list_with_grants(self) -> bool:
+        """Whether the command line has it asked for its tools with what it is granted."""
+        return self.plan.entry.name in self.run.listed_with_grants
+
+    @property
     def is_remote(self) -> bool:
         """Whether the server runs elsewhere, over HTTP."""
         return self.plan.remote is not None

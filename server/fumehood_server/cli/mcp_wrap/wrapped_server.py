@@ -17,7 +17,7 @@ from pathlib import Path
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.folder_check import propose_folder_pin
 from fumehood_server.cli.mcp_import.content import resolve_server
-from fumehood_server.cli.mcp_import.first_start import NOT_HOSTED, wants_build_hosts
+from fumehood_server.cli.mcp_import.first_start import ASKED_WITHOUT, wants_build_hosts
 from fumehood_server.cli.mcp_import.host_configuration import Host, ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError, program_name
 from fumehood_server.cli.mcp_import.own_code import say_left_out
@@ -186,7 +186,10 @@ def _install(
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
         shutil.rmtree(plugin, ignore_errors=True)
         what = "\n".join((*said[:4], *lines[-6:]))
-        todo = f"{NOT_HOSTED} Otherwise look at what it wrote, and at its arguments."
+        todo = (
+            f"{ASKED_WITHOUT} One that needs more in order to list them can't be wrapped: `fumehood mcp import "
+            "--list-with-grants NAME` hosts it. Otherwise look at what it wrote, and at its arguments."
+        )
         raise NotImportableError("not_started", what, todo)
     asyncio.run(proposal.accept())
     return proposal.report.tools

@@ -53,9 +53,9 @@ async def describe(
 ) -> ReadyInfo:
     """Start the plugin once, take its `Ready`, and end it. No process is left, cancelled or not.
 
-    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants, bar for a server that is
-    reached over HTTP, by `plugin_requests`. Where the spec's program
-    forks, it is also found out whether the plugin can be a zygote.
+    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants, bar for an MCP server that
+    is asked with some: its secrets and its way to hosts are `plugin_requests`. Where the spec's program forks, it is
+    also found out whether the plugin can be a zygote.
 
     Raises:
         WorkerUnavailableError: it could not be started or did not become ready, or declares too many tools.
@@ -66,7 +66,7 @@ async def describe(
         settings=settings or WorkerSettings(),
         ids=itertools.count(1),
         verify=None,
-        plugin_requests=plugin_requests if spec.policy.relay else None,
+        plugin_requests=plugin_requests if spec.policy.relay or spec.secrets else None,
     )
     forks = isinstance(spec.program, PythonModule) and spec.program.forks > 0
     async with _described_zygote(context) if forks else _described_worker(context) as (worker, fork_problem):

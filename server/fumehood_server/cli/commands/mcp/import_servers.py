@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 @click.option(
     "--plain", multiple=True, metavar="VARIABLE", help="A variable or header field that is no secret, or url; again."
 )
+@click.option(
+    "--list-with-grants",
+    multiple=True,
+    metavar="NAME",
+    help="A server that lists its tools only with the network, files or secrets that it is granted; again.",
+)
 @click.option("--upgrade", is_flag=True, help="Choose versions anew, where none is named.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done. Nothing is fetched or written.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask: grant the narrowest.")
@@ -58,6 +64,7 @@ def import_servers(
     workspace: Path | None,
     inputs: tuple[str, ...],
     plain: tuple[str, ...],
+    list_with_grants: tuple[str, ...],
     upgrade: bool,
     dry_run: bool,
     yes: bool,
@@ -91,7 +98,7 @@ def import_servers(
     from fumehood_server.cli.mcp_import.run import import_all, plan_all
 
     found = read_host_configuration(file, host=Host(host_name) if host_name else None, workspace=workspace)
-    _check_wanted(found, wanted)
+    _check_wanted(found, (*wanted, *list_with_grants))
     if as_json and not (yes or dry_run):
         raise CommandError("--json can't ask", "Give --yes or --dry-run as well.")
     if not (yes or dry_run or sys.stdin.isatty()):
@@ -110,6 +117,7 @@ def import_servers(
         asker=asker,
         dry_run=dry_run,
         upgrade=upgrade,
+        listed_with_grants=list_with_grants,
         quiet=as_json and not sys.stderr.isatty(),
     )
     try:

@@ -1,0 +1,140 @@
+"""`list_with_grants`: a server that doesn't list its tools without what it is granted, held at what that is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fumehood.v1 import tool_pb2
+
+from tests.cli.command import fumehood
+from tests.mcp.reach import open_folders
+from tests.mcp.support import SERVERS, Caller, mcp_plugin
+from tests.mcp.test_remote import remote_plugin, remote_server
+from tests.mcp.web import web_server
+from tests.sidecar import running_sidecar, write_plugin
+
+LIST = "list_with_grants = true"
+
+
+@dataclass(frozen=True)
+class Picky:
+    """The plugin of a server that wants all of its grants, and what grants each."""
+
+    plugin: Path
+    secrets: str
+    read: str
+    hosts: str
+    tables: str
+
+    def entry(self, *lines: str) -> str:
+        return "\n".join(('max_side_effects = "external"', *lines))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.secrets, self.read, self.hosts
+
+    def written(self, folder: Path, entry: str) -> Path:
+        """A fumehood.toml that names it."""
+        (folder / "fumehood.toml").write_text(
+            f"[[plugin]]\npath = {json.dumps(str(self.plugin))}\n{entry}\n{self.tables}"
+        )
+        return folder
+
+
+@pytest.fixture
+def picky(tmp_path: Path) -> Iterator[Picky]:
+    with open_folders("notes") as (notes,), web_server() as port:
+        (notes / "note").write_text("a note")
+        secret = tmp_path / "secret"
+        secret.write_text("s3cret-value")
+        secret.chmod(0o600)
+        environment = {
+            "TOKEN": '{ secret = "token" }',
+            "NOTE": json.dumps(str(notes / "note")),
+            "SERVICE": json.dumps(f"http://127.0.0.1:{port}/"),
+        }
+        plugin = mcp_plugin(tmp_path / "picky", command='["python", "picky.py"]', environment=environment)
+        shutil.copy(SERVERS / "picky.py", plugin)
+        yield Picky(
+            plugin=plugin,
+            secrets='secrets = ["token"]',
+            read=f"read = [{json.dumps(str(notes))}]",
+            hosts=f'hosts = ["127.0.0.1:{port}"]\nallow_private = ["127.0.0.1"]',
+            tables=f"[secrets.token]\nfile = {json.dumps(str(secret))}\n",
+        )
+
+
+def test_a_server_is_asked_with_its_grants_where_the_operator_says_so_and_not_otherwise(
+    tmp_path: Path, picky: Picky
+) -> None:
+    def check(*lines: str) -> tuple[int, str]:
+        folder = picky.written(tmp_path, picky.entry(*lines))
+        done = fumehood("plugin", "check", str(picky.plugin), folder=folder)
+        return done.status, done.stdout + done.stderr
+
+    status, said = check(*picky.all)
+    assert status == 1, said
+    assert "picky: not my key" in said
+    status, said = check(LIST, *picky.all)
+    assert status == 0, said
+    for missing, told in zip(picky.all, ("not my key", "no note", "no service"), strict=True):
+        status, said = check(LIST, *(each for each in picky.all if each != missing))
+        assert (status, f"picky: {told}" in said) == (1, True), said
+
+
+def test_it_is_asked_at_the_granted_level_and_no_higher(tmp_path: Path, picky: Picky) -> None:
+    for level in ("read", "write"):  # neither has a network, whatever hosts are granted
+        picky.written(tmp_path, "\n".join((f'max_side_effects = "{level}"', LIST, *picky.all)))
+        done = fumehood("plugin", "check", str(picky.plugin), folder=tmp_path)
+        assert (done.status, "picky: no service" in done.stdout + done.stderr) == (1, True)
+
+
+async def test_its_tools_are_called_in_the_process_of_its_highest_level(picky: Picky) -> None:
+    entry = picky.entry(LIST, "one_process = true", *picky.all)
+    with running_sidecar([(picky.plugin, entry)], more=picky.tables) as sidecar:
+        async with sidecar.channel() as channel:
+            result = await Caller(channel).call("echo", text="hello")
+            assert not result.is_error, result.error
+            assert result.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_EXTERNAL
+
+
+async def test_a_process_of_a_lower_level_has_no_more_for_it(picky: Picky) -> None:
+    entry = picky.entry(LIST, *picky.all)
+    with running_sidecar([(picky.plugin, entry)], more=picky.tables) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert "echo" in await caller.tools()
+            result = await caller.call("echo", text="hello")  # which only reads, so has no network to start with
+    assert result.is_error
+    assert "picky: no service" in result.error.message, result.error
+
+
+async def test_it_is_refused_for_other_kinds_and_for_servers_over_http(tmp_path: Path) -> None:
+    code = """
+        from fumehood_sdk import Plugin
+        plugin = Plugin("small", version="1.0.0")
+
+        @plugin.tool(side_effects="none")
+        def echo(text: str) -> str:
+            \"\"\"Give a text back.\"\"\"
+            return text
+    """
+    small = write_plugin(tmp_path / "small", "small", code)
+    with remote_server("legacy") as port:
+        far = remote_plugin(tmp_path / "far", f"http://127.0.0.1:{port}/mcp")
+        hosts = f'prefix = "far_"\nmax_side_effects = "external"\nhosts = ["127.0.0.1:{port}"]\n'
+        hosts += 'allow_private = ["127.0.0.1"]\n'
+        with running_sidecar([(small, ""), (far, hosts)]) as sidecar:
+            async with sidecar.channel() as channel:
+                assert {"echo", "far_echo"} <= set(await Caller(channel).tools()), "control"
+        with running_sidecar([(small, LIST), (far, hosts + LIST)]) as sidecar:
+            refused = {
+                name: json.dumps(sidecar.logged(event="plugin_refused", plugin=name)) for name in ("small", "far")
+            }
+    assert "`list_with_grants` in [[plugin]] is for plugins of kind" in refused["small"]
+    assert "`list_with_grants` in [[plugin]] is not for a server with `url`" in refused["far"]
