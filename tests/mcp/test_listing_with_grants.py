@@ -12,6 +12,7 @@ import pytest
 from fumehood.v1 import tool_pb2
 
 from tests.cli.command import fumehood
+from tests.cli.serving import running
 from tests.mcp.reach import open_folders
 from tests.mcp.support import SERVERS, Caller, mcp_plugin
 from tests.mcp.test_remote import remote_plugin, remote_server
@@ -72,14 +73,14 @@ def picky(tmp_path: Path) -> Iterator[Picky]:
 def test_a_server_is_asked_with_its_grants_where_the_operator_says_so_and_not_otherwise(
     tmp_path: Path, picky: Picky
 ) -> None:
-    def check(*lines: str) -> tuple[int, str]:
+    def check(*lines: str, option: str = "--with-grants") -> tuple[int, str]:
         folder = picky.written(tmp_path, picky.entry(*lines))
-        done = fumehood("plugin", "check", str(picky.plugin), folder=folder)
+        done = fumehood("plugin", "check", str(picky.plugin), *filter(None, [option]), folder=folder)
         return done.status, done.stdout + done.stderr
 
-    status, said = check(*picky.all)
-    assert status == 1, said
-    assert "picky: not my key" in said
+    for lines, option in (((*picky.all,), "--with-grants"), ((LIST, *picky.all), "")):
+        status, said = check(*lines, option=option)
+        assert (status, "picky: not my key" in said) == (1, True), said
     status, said = check(LIST, *picky.all)
     assert status == 0, said
     for missing, told in zip(picky.all, ("not my key", "no note", "no service"), strict=True):
@@ -90,7 +91,7 @@ def test_a_server_is_asked_with_its_grants_where_the_operator_says_so_and_not_ot
 def test_it_is_asked_at_the_granted_level_and_no_higher(tmp_path: Path, picky: Picky) -> None:
     for level in ("read", "write"):  # neither has a network, whatever hosts are granted
         picky.written(tmp_path, "\n".join((f'max_side_effects = "{level}"', LIST, *picky.all)))
-        done = fumehood("plugin", "check", str(picky.plugin), folder=tmp_path)
+        done = fumehood("plugin", "check", str(picky.plugin), "--with-grants", folder=tmp_path)
         assert (done.status, "picky: no service" in done.stdout + done.stderr) == (1, True)
 
 
@@ -112,6 +113,61 @@ async def test_a_process_of_a_lower_level_has_no_more_for_it(picky: Picky) -> No
             result = await caller.call("echo", text="hello")  # which only reads, so has no network to start with
     assert result.is_error
     assert "picky: no service" in result.error.message, result.error
+
+
+def test_a_secret_of_one_tool_alone_is_not_there_when_it_is_asked(tmp_path: Path, picky: Picky) -> None:
+    tool = '[plugin.tools.echo]\nsecrets = ["token"]'
+    for entry, held in ((picky.entry(LIST, *picky.all), True), (picky.entry(LIST, *picky.all[1:], tool), False)):
+        picky.written(tmp_path, entry)
+        done = fumehood("plugin", "check", str(picky.plugin), "--with-grants", folder=tmp_path)
+        assert (done.status == 0, "picky: not my key" not in done.stdout + done.stderr) == (held, held), done.stdout
+
+
+def test_a_secret_in_a_definition_is_refused_and_not_shown(tmp_path: Path, picky: Picky) -> None:
+    said = "Says what it is told, in two forms."
+    server = picky.plugin / "server.py"
+    for told, status in (("the key of somebody else", 0), ("s3cret-value", 1)):
+        server.write_text((SERVERS / "small.py").read_text().replace(said, f"Asks by {told}."))
+        picky.written(tmp_path, picky.entry(LIST, *picky.all))
+        done = fumehood("plugin", "add", str(picky.plugin), "--yes", "--json", folder=tmp_path)
+        assert done.status == status, done.stdout
+        assert "s3cret-value" not in done.stdout + done.stderr
+        assert ("a secret that it was handed in the definition of a tool" in done.stdout + done.stderr) == bool(status)
+    assert "s3cret-value" not in (tmp_path / "fumehood.lock").read_text()
+
+
+def test_what_is_not_pinned_any_more_is_not_started_with_grants_until_somebody_adds_it(
+    tmp_path: Path, picky: Picky
+) -> None:
+    """By a server that tells, in a folder that it may write to, that it was started."""
+    with open_folders("marks") as (marks,):
+        start = f"open({str(marks / 'mark')!r}, 'a').write('x')\n" + (SERVERS / "picky.py").read_text()
+        start = start.replace("from __future__ import annotations\n", "")
+        (picky.plugin / "picky.py").write_text(start)
+        entry = picky.entry(LIST, "one_process = true", f"write = [{json.dumps(str(marks))}]", *picky.all)
+        picky.written(tmp_path, entry)
+
+        def starts() -> int:
+            return len((marks / "mark").read_text())
+
+        def served(*options: str) -> tuple[str, list[str]]:
+            """What a sidecar says of the plugin that has called none of its tools."""
+            with running("serve", *options, folder=tmp_path) as sidecar:
+                sidecar.wait_for("^listening ")
+                (shown,) = fumehood("plugin", "list", "--json", folder=tmp_path).json["plugins"]
+                return shown["state"], [each["code"] for each in shown["reasons"]]
+
+        assert fumehood("plugin", "add", str(picky.plugin), "--yes", folder=tmp_path).status == 0
+        assert starts() == 1
+        assert served()[0] == "serving"
+        assert starts() == 1, "what is pinned is known"
+        (picky.plugin / "more.py").write_text("")
+        for options in ((), ("--locked",)):
+            assert served(*options) == ("refused", ["digest_changed"])
+            assert starts() == 1
+        assert fumehood("plugin", "upgrade", "picky", "--yes", folder=tmp_path).status == 0
+        assert starts() == 2, "control: it tells"
+        assert served()[0] == "serving"
 
 
 async def test_it_is_refused_for_other_kinds_and_for_servers_over_http(tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ def test_a_server_that_tries_its_key_is_imported_with_its_grants_and_is_told_how
     assert found["status"] == "imported", found
     (entry,) = tomllib.loads((tmp_path / "fumehood.toml").read_text())["plugin"]
     assert (entry["list_with_grants"], entry["max_side_effects"]) == (True, "external"), "its tool says nothing"
+    assert found["now"]["list_with_grants"] is True
     assert values(tmp_path, "needy") == {"API_KEY": KEY}
-    assert fumehood("plugin", "check", "mcp/needy", folder=tmp_path).status == 0
+    assert fumehood("plugin", "check", "mcp/needy", "--with-grants", folder=tmp_path).status == 0
     assert import_needy(tmp_path, *LISTED)["status"] == "unchanged"
 
 
@@ -69,3 +70,6 @@ def test_the_option_is_refused_where_it_would_do_nothing(tmp_path: Path) -> None
     assert "--list-with-grants is for servers on stdio" in found["problem"]["message"]
     done = fumehood(*IMPORT, "--list-with-grants", "webb", folder=tmp_path)
     assert (done.status, "names no server webb" in done.stderr) == (2, True), done.stderr
+    write_servers(tmp_path, {"needy": {}, "other": {}})
+    done = fumehood(*IMPORT, "--server", "other", *LISTED, folder=tmp_path)
+    assert (done.status, "Give --server needy as well." in done.stderr) == (2, True), done.stderr

@@ -49,6 +49,7 @@ class Entry:
     secrets: Sequence[str] = ()
     """Granted to all of its tools, as kind `mcp` needs it."""
     list_with_grants: bool = False
+    """Whether it is asked for its tools with what this grants."""
     new_secrets: Mapping[str, tuple[str, Path | str]] = field(default_factory=dict)
     """`[secrets.NAME]` to append after it: the key, and the file or the variable."""
 

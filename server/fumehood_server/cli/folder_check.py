@@ -13,7 +13,8 @@ from fumehood_sandbox import Level, SandboxUnavailableError, check
 
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
-from fumehood_server.config.config import SandboxConfig
+from fumehood_server.config.config import PluginConfig, SandboxConfig
+from fumehood_server.config.listeners import own_listeners
 from fumehood_server.config.load import default_config
 from fumehood_server.egress import EgressEvent
 from fumehood_server.errors import ConfigError
@@ -29,14 +30,20 @@ _T = TypeVar("_T")
 _OnLine = Callable[[LogLine], None]
 
 
-def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
+def check_folder(folder: Path, on_line: _OnLine, *, with_grants: bool = False) -> CheckReport:
     """Check the folder as a sidecar would. `on_line` gets what the plugin logs while it is described.
+
+    `with_grants`: whether an MCP server on stdio is asked for its tools with what the working directory's fumehood.toml
+    grants it, if that has `list_with_grants`.
 
     Raises:
         CommandError: this machine can't sandbox.
     """
     config = config_here()
     environments = Environments(environments_folder(config))
+    granted = _granted_here(folder.resolve(), config)
+    if not with_grants:
+        granted = replace(granted, list_with_grants=False)
     return _run_sandboxed(
         on_line,
         config,
@@ -45,17 +52,23 @@ def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
             describe=ask,
             sandbox=config.sandbox,
             environments=environments,
-            granted=_granted_here(folder.resolve(), config),
+            granted=granted,
         ),
     )
 
 
 def propose_folder_pin(
-    folder: Path, config: SidecarConfig, on_line: _OnLine, *, new: Grants | None = None
+    folder: Path,
+    config: SidecarConfig,
+    on_line: _OnLine,
+    *,
+    new: Grants | None = None,
+    entry: PluginConfig | None = None,
 ) -> PinProposal:
     """Check the folder, and compare it with what the lock has under the plugin's name.
 
-    `new` is what it is to be granted, where the configuration doesn't name it yet.
+    `new` is what it is to be granted, where the configuration doesn't name it yet; `entry` is what names another
+    version of it.
 
     Raises:
         CommandError: this machine can't sandbox.
@@ -71,7 +84,7 @@ def propose_folder_pin(
             limits=config.limits,
             sandbox=config.sandbox,
             environments=Environments(environments_folder(config)),
-            granted=_granted_here(folder.resolve(), config, new),
+            granted=granted_by(config, entry) if entry else _granted_here(folder.resolve(), config, new),
         ),
     )
 
@@ -125,8 +138,14 @@ def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any]
     async def run() -> _T:
         settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
         logs = LogSink(lambda _plugin, line: on_line(line))
-        # For servers over HTTP, and others that are asked with their grants: with what each of them is granted.
-        requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits, sink=_ignore)
+        # For MCP servers that are asked with what they are granted.
+        requests = PluginRequests(
+            SecretStore(config.secrets),
+            logs,
+            limits=config.egress.limits,
+            sink=_ignore,
+            own=own_listeners(config),
+        )
         return await work(partial(describe, logs=logs, settings=settings, plugin_requests=requests))
 
     return asyncio.run(run())

@@ -24,9 +24,9 @@ class Granted:
 
     grants: Grants
     secrets: tuple[str, ...] = ()
-    """Names of the secrets that any of its tools may have."""
-    to_list: bool = False
-    """Whether a server on stdio is asked with all of it."""
+    """Names of the secrets that it may be asked with."""
+    list_with_grants: bool = False
+    """Whether a server on stdio is asked with all of this."""
 
     def refusal(self, plugin: str, remote: RemoteServer) -> Reason | None:
         """Why the server can't be asked."""
@@ -51,12 +51,17 @@ NOTHING_GRANTED = Granted(grants=Grants(max_side_effects=Level.NONE))
 
 
 def granted_by(config: SidecarConfig, plugin: PluginConfig) -> Granted:
-    """What a configuration grants one of its plugins."""
+    """What a configuration grants one of its plugins.
+
+    A server on stdio is asked with what all of its tools have: a secret of one tool alone is not to be in a process
+    that reaches more than that tool does.
+    """
     private = tuple(sorted({*plugin.grants.private, *config.egress.private}))
+    secrets = plugin.secrets if plugin.list_with_grants else plugin.all_secrets
     return Granted(
         grants=replace(plugin.grants, private=private),
-        secrets=tuple(sorted(plugin.all_secrets)),
-        to_list=plugin.list_with_grants,
+        secrets=tuple(sorted(secrets)),
+        list_with_grants=plugin.list_with_grants,
     )
 
 

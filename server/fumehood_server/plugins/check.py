@@ -135,9 +135,9 @@ async def check_plugin(
     environments: Environments | None = None,
     granted: Granted = NOTHING_GRANTED,
 ) -> CheckReport:
-    """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
+    """Read the plugin in `folder` as a sidecar would, with no lock, and start it until it says Ready.
 
-    An MCP server is asked for its tools with what of `granted` that takes.
+    It is started without a grant, but for an MCP server that is asked for its tools with what of `granted` it takes.
 
     Problems are in the report.
     It is run from a copy that is removed afterwards: what is ignored is missing here as it will be there.

@@ -59,7 +59,7 @@ class Described(Protocol):
 
 
 Describe = Callable[[WorkerSpec], Awaitable[Described]]
-"""Starts a plugin by a spec of level `none`, reads its `Ready` frame and ends it."""
+"""Starts a plugin by a spec of level `none`, or what `asking_grants` has, reads its `Ready` frame and ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,12 @@ async def load_plugin(
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder, pin_remedy)),))
     environment, problem = await asyncio.to_thread(_find_environment, environments, manifest, stored, folder)
     code_version = fork_problem = ""
+    if granted.list_with_grants:
+        _check_listing(manifest)
     if not manifest.kind.describes_itself:
         tools = manifest.tools
+    elif pinned is not None and pinned.digest != stored.digest and granted.list_with_grants:
+        tools = pinned.tools  # refused for its files: what nobody has looked at isn't started with grants
     elif pinned is not None and pinned.digest == stored.digest and pinned.is_usable:
         tools = pinned.tools
     elif problem is not None:
@@ -173,6 +177,21 @@ async def load_plugin(
         environment_problem=problem,
         pin_remedy=pin_remedy,
     )
+
+
+def _check_listing(manifest: Manifest) -> None:
+    """Refuse `list_with_grants` where it is not for.
+
+    Raises:
+        PluginRefusedError: the plugin is no MCP server on stdio.
+    """
+    if manifest.remote is not None:
+        message = "`list_with_grants` in [[plugin]] is not for a server with `url`, which is asked so in any case"
+    elif manifest.kind is not Kind.MCP:
+        message = '`list_with_grants` in [[plugin]] is for plugins of kind "mcp" alone'
+    else:
+        return
+    raise PluginRefusedError(manifest.name, (Reason("plugin_invalid", message, "remove it"),))
 
 
 def add_remedy(folder: Path, pin_remedy: str = "") -> str:
@@ -253,12 +272,11 @@ async def _describe(
         maker = _spec_maker(manifest, stored, environment, limits, sandbox)
     except ConfigError as exc:
         raise invalid(manifest.name, (exc,)) from exc
-    with_grants = granted.to_list and manifest.kind is Kind.MCP
-    if manifest.remote is not None or with_grants:
+    if manifest.remote is not None or granted.list_with_grants:
         maker = replace(maker, grants=granted.grants)
     elif granted.grants.engine:  # of which a server is told, that may then have more tools
         maker = replace(maker, grants=replace(maker.grants, engine=granted.grants.engine))
-    spec = maker.listing_spec(granted.secrets) if with_grants else maker.describing_spec(granted.secrets)
+    spec = (maker.listing_spec if granted.list_with_grants else maker.describing_spec)(granted.secrets)
     return await _ready(manifest, stored, spec, describe, "could not be asked for its tools")
 
 

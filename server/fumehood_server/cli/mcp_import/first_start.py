@@ -33,7 +33,16 @@ def build_and_start(server: ServerImport, config: SidecarConfig, resolved: Resol
         NotImportableError: it doesn't start, or its tools can't be taken.
         CommandError: it can't be installed.
     """
-    _build(server, config, resolved)
+    build(server, config, resolved)
+    return start(server, config)
+
+
+def start(server: ServerImport, config: SidecarConfig) -> PinProposal:
+    """Start it, installed, in its sandbox to be told its tools.
+
+    Raises:
+        NotImportableError: it doesn't start, or its tools can't be taken.
+    """
     server.run.say("starting it in a sandbox, to be told its tools")
     lines: list[str] = []
     settings = replace(config.server, start_timeout_s=max(config.server.start_timeout_s, START_TIMEOUT_S))
@@ -53,7 +62,12 @@ def wants_build_hosts(error: CommandError) -> bool:
     return isinstance(error.__cause__, HostsRefusedError)
 
 
-def _build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer) -> None:
+def build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer) -> None:
+    """Install it.
+
+    Raises:
+        CommandError: it can't be.
+    """
     hosts, private = resolved.build_hosts, resolved.build_private
     try:
         build_for(manifest_in(server.folder), config, hosts=hosts, private=private, quiet=server.run.quiet)

@@ -1,6 +1,6 @@
 """Import of a server that is asked for its tools with what it is granted, which is written into fumehood.toml before.
 
-That is each one over HTTP, and of those on stdio who doesn't list its tools without.
+So is each server over HTTP, and one on stdio by `--list-with-grants`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from fumehood_sandbox import Level
 
 from fumehood_server.cli.config_edit import Entry, append_entry
+from fumehood_server.cli.mcp_import.asking import lowest_useful
 from fumehood_server.cli.mcp_import.configuration_place import configuration_at, make_configuration
 from fumehood_server.cli.mcp_import.content import ResolvedServer
-from fumehood_server.cli.mcp_import.first_start import build_and_start
-from fumehood_server.cli.mcp_import.granting import AskedGrants, ask_level, make_entry, prefix_of
+from fumehood_server.cli.mcp_import.first_start import build, start
+from fumehood_server.cli.mcp_import.granting import AskedGrants, levels_of, make_entry, prefix_of
 from fumehood_server.cli.mcp_import.import_settings import Import
 from fumehood_server.cli.mcp_import.kept_secrets import ask_values, keep_values
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
@@ -63,21 +64,22 @@ def import_granted_first(
 def import_listed_with_grants(server: ServerImport, grants: AskedGrants, resolved: ResolvedServer) -> PinProposal:
     """A server on stdio, asked for its tools at the lowest level that uses all that it is granted.
 
-    That level is granted, or a higher one that its tools have, as where it is asked without.
+    That level is granted, or the lowest that its tools have, where that is higher.
 
     Raises:
         NotImportableError: as `import_granted_first`.
     """
+    build(server, server.config, resolved)  # before fumehood.toml names it
     lowest = Level.EXTERNAL if grants.hosts else Level.WRITE if grants.write else Level.READ
 
     def ask(config: SidecarConfig) -> tuple[PinProposal, Level]:
-        proposal = build_and_start(server, config, resolved)
-        useful = ask_level(server.plan, proposal.report, server.run.asker)
+        proposal = start(server, config)
+        useful = lowest_useful(levels_of(proposal.report))
         return proposal, lowest if lowest.allows(useful) else useful
 
     proposal = import_granted_first(server, grants, resolved, lowest, ask)
-    used = {tool.side_effects for tool in proposal.report.tools}
-    lower = [each for each in Level if each in used and not each.allows(lowest)]
+    counts = levels_of(proposal.report)
+    lower = [level for level in Level if counts[level] and not level.allows(lowest)]
     if lower:
         server.outcome.notes.append(
             f"its tools of level {' and '.join(lower)} have a process of their own, with less than it was listed with: "

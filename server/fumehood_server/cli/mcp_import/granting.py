@@ -90,10 +90,10 @@ def _how_to_grant(named: NamedPath) -> str:
     )
 
 
-def ask_level(plan: ServerPlan, report: CheckReport, asker: Asker) -> Level:
-    """The highest level of its tools that may be called, now that they are known."""
+def levels_of(report: CheckReport) -> dict[Level, int]:
+    """How many tools of each level can be called."""
     counts = Counter(tool.side_effects for tool in report.tools if not tool.schema_problem)
-    return asker.level(plan.name, {each: counts[each] for each in Level})
+    return {each: counts[each] for each in Level}
 
 
 def make_entry(
@@ -173,6 +173,7 @@ def granted_now(config: SidecarConfig, folder: Path) -> dict[str, Any] | None:
                 "write": list(each.grants.write),
                 "hosts": list(each.grants.hosts),
                 "secrets": sorted(each.all_secrets),
+                **({"list_with_grants": True} if each.list_with_grants else {}),
             }
     return None
 

@@ -14,8 +14,8 @@ from fumehood_server.cli.mcp_import.granted_first import import_listed_with_gran
 from fumehood_server.cli.mcp_import.granting import (
     AskedGrants,
     ask_grants,
-    ask_level,
     granted_now,
+    levels_of,
     make_entry,
     prefix_of,
 )
@@ -69,7 +69,7 @@ def _import_local(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
     run, path = server.run, server.path
     proposal = build_and_start(server, server.config, resolved)
     config = configuration_at(path)
-    level = ask_level(server.plan, proposal.report, server.run.asker)
+    level = run.asker.level(server.plan.name, levels_of(proposal.report))
     with contextlib.ExitStack() as undo:
         # Secrets' files first: the configuration that names them is loaded as a whole.
         values = ask_values(grants.secrets, run.asker)

@@ -20,12 +20,13 @@ from fumehood_server.workers.settings import WorkerSettings
 from fumehood_server.workers.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from fumehood.v1 import tool_pb2
 
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
+    from fumehood_server.secrets.redactor import Redactor
     from fumehood_server.workers.output.logs import LogSink
     from fumehood_server.workers.process.worker import ProcessWorker
 
@@ -72,6 +73,8 @@ async def describe(
     async with _described_zygote(context) if forks else _described_worker(context) as (worker, fork_problem):
         greeting = worker.greeting
         worker.kill()  # nothing was called, so there is nothing that the process could lose
+    if spec.secrets:
+        await _check_for_secrets(spec.plugin, greeting.tools, context.log.redactor)
     if len(greeting.tools) > messages.MAX_TOOLS:
         raise WorkerUnavailableError(
             CallError(
@@ -87,6 +90,20 @@ async def describe(
         greeting.version[:128],
         fork_problem,
     )
+
+
+async def _check_for_secrets(plugin: str, tools: Iterable[tool_pb2.ToolDefinition], redactor: Redactor) -> None:
+    """Refuse definitions with the value of a secret in them: they go into the lock, and to callers.
+
+    Raises:
+        WorkerUnavailableError: there are such.
+    """
+    for tool in tools:
+        data = tool.SerializeToString()
+        if await redactor.data_beside(data) is not data:
+            message = f'plugin "{plugin}" has a secret that it was handed in the definition of a tool'
+            error = CallError(code=Code.CONFIG_PLUGIN_INVALID, message=message, details={"plugin": plugin})
+            raise WorkerUnavailableError(error)
 
 
 @asynccontextmanager

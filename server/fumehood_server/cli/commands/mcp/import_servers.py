@@ -99,6 +99,10 @@ def import_servers(
 
     found = read_host_configuration(file, host=Host(host_name) if host_name else None, workspace=workspace)
     _check_wanted(found, (*wanted, *list_with_grants))
+    for each in list_with_grants:
+        if wanted and each not in wanted:
+            what = f"--list-with-grants {each} is of a server that --server leaves out"
+            raise CommandError(what, f"Give --server {each} as well.")
     if as_json and not (yes or dry_run):
         raise CommandError("--json can't ask", "Give --yes or --dry-run as well.")
     if not (yes or dry_run or sys.stdin.isatty()):

@@ -79,7 +79,8 @@ def add(
     if found.origin is not None:
         _check_name_is_free(folder, config)
     _check_links(config, read, write)
-    build_folder(found, config, build_hosts, yes=yes, quiet=as_json)
+    entry = next((each for each in config.plugins if each.path == folder.resolve()), None)
+    build_folder(found, config, build_hosts, entry=entry, yes=yes, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None, new=_grants(level_name, hosts))
     report = proposal.report
     if report.loaded is None:
@@ -158,9 +159,17 @@ def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:
 
 
 def build_folder(
-    source: PluginSource, config: SidecarConfig, hosts: tuple[str, ...], *, yes: bool, quiet: bool
+    source: PluginSource,
+    config: SidecarConfig,
+    hosts: tuple[str, ...],
+    *,
+    entry: PluginConfig | None,
+    yes: bool,
+    quiet: bool,
 ) -> None:
     """Install what the plugin's lock names, or run its build command in a sandbox: it can't be looked at without.
+
+    `entry` is the plugin's in the configuration, by which it may be asked for its tools with what it is granted.
 
     A wheel without a lock is locked here, where it was unpacked.
     Somebody at the terminal is told what that is and asked first, unless `yes`; the command ends if they decline.
@@ -181,6 +190,9 @@ def build_folder(
         work = (f"To be looked at, {manifest.name} has {', '.join(unlocked)} resolved, locked and installed",)
     else:
         work = work_before(manifest, config, hosts=hosts)
+    if entry is not None and entry.list_with_grants and not yes:
+        how = "is started with what fumehood.toml grants it (list_with_grants)"
+        work = (*work, f"To be asked for its tools, {manifest.name} {how}")
     for line in work:
         say(line)
     if work and not _agrees(f"Go on with {manifest.name}?"):

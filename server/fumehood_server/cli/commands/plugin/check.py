@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say what is wrong with a plugin, and what it asks for.")
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option(
+    "--with-grants", is_flag=True, help="Ask it as `list_with_grants` of its [[plugin]] in ./fumehood.toml says."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(folder: Path, as_json: bool) -> int:
+def check(folder: Path, with_grants: bool, as_json: bool) -> int:
     """Read the plugin in FOLDER as a sidecar would, and say everything that is wrong with it, each with file and line.
 
     The plugin is started for it in its sandbox, with nothing granted, until it says that it is ready; a python plugin
-    is imported at level none. Exit status 1 when something is wrong.
+    is imported at level none. A server over HTTP is asked with what ./fumehood.toml grants it; another MCP server that
+    needs its grants to list its tools, with --with-grants. Exit status 1 when something is wrong.
 
     \b
     Examples:
@@ -30,7 +34,7 @@ def check(folder: Path, as_json: bool) -> int:
     from fumehood_server.cli import check_output, folder_check, output
 
     said: list[LogLine] = []
-    report = folder_check.check_folder(folder, said.append)
+    report = folder_check.check_folder(folder, said.append, with_grants=with_grants)
     status = ExitStatus.OK if report.ok else ExitStatus.FAILED
     if as_json:
         output.print_json(check_output.report_json(report))

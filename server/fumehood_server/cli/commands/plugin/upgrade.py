@@ -55,8 +55,8 @@ def upgrade(name: str, to: str | None, config_path: Path | None, yes: bool, as_j
     held = try_manifest(source.folder).name
     if held != found.name:
         raise CommandError(f"{source.folder} holds the plugin {held}, not {found.name}", "Nothing was changed.")
-    build_folder(source, config, (), yes=yes, quiet=as_json)
-    proposal = folder_check.propose_folder_pin(source.folder, config, lambda _line: None)
+    build_folder(source, config, (), entry=found.config, yes=yes, quiet=as_json)
+    proposal = folder_check.propose_folder_pin(source.folder, config, lambda _line: None, entry=found.config)
     report = proposal.report
     if report.loaded is None:
         if not as_json:
