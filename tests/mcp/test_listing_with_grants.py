@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fumehood.v1 import tool_pb2
 
 from tests.cli.command import fumehood
-from tests.cli.serving import running
+from tests.cli.serving import CODE, running
 from tests.mcp.reach import open_folders
 from tests.mcp.support import SERVERS, Caller, mcp_plugin
 from tests.mcp.test_remote import remote_plugin, remote_server
@@ -88,6 +89,25 @@ def test_a_server_is_asked_with_its_grants_where_the_operator_says_so_and_not_ot
         assert (status, f"picky: {told}" in said) == (1, True), said
 
 
+def test_a_program_that_a_plugin_may_change_is_not_started(tmp_path: Path, picky: Picky) -> None:
+    """By its place: what is looked for among programs is a link to there."""
+    with open_folders("bin", "programs") as (found, programs):
+        program = programs / "picky.sh"
+        program.write_text("#!/bin/sh\nexec python3 picky.py\n")
+        program.chmod(0o755)
+        (found / program.name).symlink_to(program)
+        manifest = picky.plugin / "plugin.toml"
+        manifest.write_text(manifest.read_text().replace('["python", "picky.py"]', json.dumps([program.name])))
+        writer = write_plugin(tmp_path / "writer", "writer", CODE)
+        grant = f"[[plugin]]\npath = {json.dumps(str(writer))}\nwrite = [{json.dumps(str(programs))}]\n"
+        for more, held in (("", True), (grant, False)):
+            picky.written(tmp_path, picky.entry(LIST, *picky.all, more))
+            path = {"PATH": f"{found}:{os.environ['PATH']}"}
+            done = fumehood("plugin", "check", str(picky.plugin), "--with-grants", folder=tmp_path, more=path)
+            told = "a plugin is granted writing to" in done.stdout + done.stderr
+            assert (done.status == 0, told) == (held, not held), done.stdout + done.stderr
+
+
 def test_it_is_asked_at_the_granted_level_and_no_higher(tmp_path: Path, picky: Picky) -> None:
     for level in ("read", "write"):  # neither has a network, whatever hosts are granted
         picky.written(tmp_path, "\n".join((f'max_side_effects = "{level}"', LIST, *picky.all)))
@@ -95,24 +115,26 @@ def test_it_is_asked_at_the_granted_level_and_no_higher(tmp_path: Path, picky: P
         assert (done.status, "picky: no service" in done.stdout + done.stderr) == (1, True)
 
 
-async def test_its_tools_are_called_in_the_process_of_its_highest_level(picky: Picky) -> None:
-    entry = picky.entry(LIST, "one_process = true", *picky.all)
-    with running_sidecar([(picky.plugin, entry)], more=picky.tables) as sidecar:
-        async with sidecar.channel() as channel:
-            result = await Caller(channel).call("echo", text="hello")
-            assert not result.is_error, result.error
-            assert result.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_EXTERNAL
+def called(picky: Picky, folder: Path, *lines: str) -> dict[str, Any]:
+    """A call of a tool that says it only reads, once its plugin is pinned."""
+    picky.written(folder, picky.entry(LIST, *lines, *picky.all))
+    assert fumehood("plugin", "add", str(picky.plugin), "--yes", folder=folder).status == 0
+    with running("serve", folder=folder) as sidecar:
+        sidecar.wait_for("^listening ")
+        found = fumehood("call", "echo", "text=hello", "--json", folder=folder).json
+        assert isinstance(found, dict)
+        return found
 
 
-async def test_a_process_of_a_lower_level_has_no_more_for_it(picky: Picky) -> None:
-    entry = picky.entry(LIST, *picky.all)
-    with running_sidecar([(picky.plugin, entry)], more=picky.tables) as sidecar:
-        async with sidecar.channel() as channel:
-            caller = Caller(channel)
-            assert "echo" in await caller.tools()
-            result = await caller.call("echo", text="hello")  # which only reads, so has no network to start with
-    assert result.is_error
-    assert "picky: no service" in result.error.message, result.error
+def test_its_tools_are_called_in_the_process_of_its_highest_level(tmp_path: Path, picky: Picky) -> None:
+    result = called(picky, tmp_path, "one_process = true")
+    assert result["content"][0]["text"] == "hello", result
+    assert result["sandbox"]["side_effects"] == "external"
+
+
+def test_a_process_of_a_lower_level_has_no_more_for_it(tmp_path: Path, picky: Picky) -> None:
+    result = called(picky, tmp_path)
+    assert "picky: no service" in result["error"]["message"], result
 
 
 def test_a_secret_of_one_tool_alone_is_not_there_when_it_is_asked(tmp_path: Path, picky: Picky) -> None:
@@ -132,7 +154,8 @@ def test_a_secret_in_a_definition_is_refused_and_not_shown(tmp_path: Path, picky
         done = fumehood("plugin", "add", str(picky.plugin), "--yes", "--json", folder=tmp_path)
         assert done.status == status, done.stdout
         assert "s3cret-value" not in done.stdout + done.stderr
-        assert ("a secret that it was handed in the definition of a tool" in done.stdout + done.stderr) == bool(status)
+        told_why = "has the value of the secret token in the definition of its tool echo" in done.stdout + done.stderr
+        assert told_why == bool(status)
     assert "s3cret-value" not in (tmp_path / "fumehood.lock").read_text()
 
 
@@ -157,6 +180,8 @@ def test_what_is_not_pinned_any_more_is_not_started_with_grants_until_somebody_a
                 (shown,) = fumehood("plugin", "list", "--json", folder=tmp_path).json["plugins"]
                 return shown["state"], [each["code"] for each in shown["reasons"]]
 
+        assert served() == ("refused", ["not_pinned"])
+        assert not (marks / "mark").exists()
         assert fumehood("plugin", "add", str(picky.plugin), "--yes", folder=tmp_path).status == 0
         assert starts() == 1
         assert served()[0] == "serving"
@@ -165,22 +190,18 @@ def test_what_is_not_pinned_any_more_is_not_started_with_grants_until_somebody_a
         for options in ((), ("--locked",)):
             assert served(*options) == ("refused", ["digest_changed"])
             assert starts() == 1
+        manifest = picky.plugin / "plugin.toml"
+        manifest.write_text(manifest.read_text().replace('"picky"\n', '"other"\n', 1))
+        assert served() == ("refused", ["not_pinned"])
+        assert starts() == 1, "another name is no way to be started"
+        manifest.write_text(manifest.read_text().replace('"other"\n', '"picky"\n', 1))
         assert fumehood("plugin", "upgrade", "picky", "--yes", folder=tmp_path).status == 0
         assert starts() == 2, "control: it tells"
         assert served()[0] == "serving"
 
 
 async def test_it_is_refused_for_other_kinds_and_for_servers_over_http(tmp_path: Path) -> None:
-    code = """
-        from fumehood_sdk import Plugin
-        plugin = Plugin("small", version="1.0.0")
-
-        @plugin.tool(side_effects="none")
-        def echo(text: str) -> str:
-            \"\"\"Give a text back.\"\"\"
-            return text
-    """
-    small = write_plugin(tmp_path / "small", "small", code)
+    small = write_plugin(tmp_path / "small", "small", CODE)
     with remote_server("legacy") as port:
         far = remote_plugin(tmp_path / "far", f"http://127.0.0.1:{port}/mcp")
         hosts = f'prefix = "far_"\nmax_side_effects = "external"\nhosts = ["127.0.0.1:{port}"]\n'

@@ -34,12 +34,13 @@ def check_folder(folder: Path, on_line: _OnLine, *, with_grants: bool = False) -
     """Check the folder as a sidecar would. `on_line` gets what the plugin logs while it is described.
 
     `with_grants`: whether an MCP server on stdio is asked for its tools with what the working directory's fumehood.toml
-    grants it, if that has `list_with_grants`.
+    grants it, if that has `list_with_grants`. Then that file must be valid.
 
     Raises:
         CommandError: this machine can't sandbox.
+        ConfigError: `with_grants`, and the file is not valid.
     """
-    config = config_here()
+    config = load_config(find_config(None)) if with_grants else config_here()
     environments = Environments(environments_folder(config))
     granted = _granted_here(folder.resolve(), config)
     if not with_grants:

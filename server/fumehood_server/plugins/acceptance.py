@@ -37,7 +37,7 @@ def accept_or_refuse(
     conflicts = (
         _plugin_conflicts(read, others)
         or tuple(_tool_conflicts(plugin, name, read.tools, others).values())
-        or unknown_tools(config, plugin, read)
+        or (() if read.definitions_unread else unknown_tools(config, plugin, read))
     )
     if conflicts:
         return refuse(plugin, name, conflicts)
@@ -114,6 +114,9 @@ def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
         message = f"the definitions of {name} are not the ones that were pinned: {summarise_changes(found)}"
         return Reason("definition_changed", message, add_remedy(folder, read.pin_remedy))
     if read.digest != pinned.digest:
-        message = f"the files of {name} are not the ones that were pinned; its definitions are"
+        rest = "its definitions are"
+        if read.definitions_unread:
+            rest = "it was not asked for its definitions, which takes its grants"
+        message = f"the files of {name} are not the ones that were pinned; {rest}"
         return Reason("digest_changed", message, add_remedy(folder, read.pin_remedy))
     return None

@@ -27,6 +27,8 @@ class Granted:
     """Names of the secrets that it may be asked with."""
     list_with_grants: bool = False
     """Whether a server on stdio is asked with all of this."""
+    writable: tuple[str, ...] = ()
+    """Paths that any plugin of the configuration may write to."""
 
     def refusal(self, plugin: str, remote: RemoteServer) -> Reason | None:
         """Why the server can't be asked."""
@@ -62,6 +64,7 @@ def granted_by(config: SidecarConfig, plugin: PluginConfig) -> Granted:
         grants=replace(plugin.grants, private=private),
         secrets=tuple(sorted(secrets)),
         list_with_grants=plugin.list_with_grants,
+        writable=tuple(path for each in config.plugins for path in each.grants.write),
     )
 
 

@@ -157,6 +157,7 @@ async def check_plugin(
                 environments=environments or Environments(environments_folder(defaults)),
                 pins=lambda _: None,
                 granted=granted,
+                by_command=True,
             )
             problem = loaded.environment_problem
             if problem is None and not loaded.manifest.kind.describes_itself:  # which has been started to be loaded

@@ -29,6 +29,7 @@ from fumehood_server.plugins.environments.interpreter import DESCRIPTION
 from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, check_present, try_manifest
+from fumehood_server.plugins.program_places import writable_program
 from fumehood_server.plugins.refusal import PluginRefusedError, invalid
 from fumehood_server.plugins.specs import SpecMaker, build_program
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
@@ -84,6 +85,8 @@ class LoadedPlugin:
     environment_problem: Reason | None = None
     pin_remedy: str = ""
     """As that of `load_plugin`."""
+    definitions_unread: bool = False
+    """Whether `tools` are those that are pinned, since whoever has changed its files isn't asked with grants."""
 
     @property
     def packages(self) -> Path | None:
@@ -119,14 +122,16 @@ async def load_plugin(
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
     granted: Granted = NOTHING_GRANTED,
+    by_command: bool = False,
     pin_remedy: str = "",
 ) -> LoadedPlugin:
     """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
     run to read them again, unless this release doesn't take them. `granted` is what an MCP server may be asked with.
-    With `locked`, a plugin without a pin is refused before its code is run. `pin_remedy` is how to accept it where that
-    isn't `fumehood plugin add`.
+    With `locked`, a plugin without a pin is refused before its code is run. `by_command`: somebody's command asks, who
+    is told what runs; a server that needs its grants to list its tools is started for nobody else. `pin_remedy` is how
+    to accept the plugin where that isn't `fumehood plugin add`.
 
     Raises:
         PluginRefusedError: it can't be read or described.
@@ -142,11 +147,13 @@ async def load_plugin(
     code_version = fork_problem = ""
     if granted.list_with_grants:
         _check_listing(manifest)
+    kept = granted.list_with_grants and not by_command
+    if kept and (pinned is None or not pinned.is_usable):
+        message = f"{manifest.name} is asked for its tools with its grants, which no sidecar does by itself"
+        raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder, pin_remedy)),))
     if not manifest.kind.describes_itself:
         tools = manifest.tools
-    elif pinned is not None and pinned.digest != stored.digest and granted.list_with_grants:
-        tools = pinned.tools  # refused for its files: what nobody has looked at isn't started with grants
-    elif pinned is not None and pinned.digest == stored.digest and pinned.is_usable:
+    elif (pinned is not None and kept) or (pinned is not None and pinned.digest == stored.digest and pinned.is_usable):
         tools = pinned.tools
     elif problem is not None:
         raise PluginRefusedError(manifest.name, (problem,))
@@ -176,6 +183,7 @@ async def load_plugin(
         environment=environment,
         environment_problem=problem,
         pin_remedy=pin_remedy,
+        definitions_unread=kept and pinned is not None and pinned.digest != stored.digest,
     )
 
 
@@ -276,6 +284,8 @@ async def _describe(
         maker = replace(maker, grants=granted.grants)
     elif granted.grants.engine:  # of which a server is told, that may then have more tools
         maker = replace(maker, grants=replace(maker.grants, engine=granted.grants.engine))
+    if granted.list_with_grants and (reasons := writable_program(granted.writable, manifest.name, maker.built)):
+        raise PluginRefusedError(manifest.name, reasons)
     spec = (maker.listing_spec if granted.list_with_grants else maker.describing_spec)(granted.secrets)
     return await _ready(manifest, stored, spec, describe, "could not be asked for its tools")
 

@@ -129,10 +129,14 @@ def with_grants(
                 where = f"[plugin.tools.{definition.name}]"
                 problem = f'`{key}` in {where} is for plugins of kind "mcp" alone, and this one\'s author declares it'
                 raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
-        if plugin.one_process:
-            problem = '`one_process` in [[plugin]] is for plugins of kind "mcp" alone'
-            raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+        for key in ("one_process", "list_with_grants"):
+            if getattr(plugin, key):
+                problem = f'`{key}` in [[plugin]] is for plugins of kind "mcp" alone'
+                raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
         return definition
+    if plugin.list_with_grants and manifest.remote is not None:
+        problem = "`list_with_grants` in [[plugin]] is not for a server with `url`, which is asked so in any case"
+        raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
     if grant.alias and definition.name in _READINGS:
         problem = f"`alias` in [plugin.tools.{definition.name}] is not for a reserved tool, whose name is its plugin's"
         raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fumehood_sandbox import Level
 
@@ -27,6 +26,7 @@ from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.mcp_readings import reading_definitions
 from fumehood_server.plugins.mcp_tools import with_grants
+from fumehood_server.plugins.program_places import writable_program
 from fumehood_server.plugins.requirements import reach_of, standing_reasons
 from fumehood_server.plugins.specs import SpecMaker, build_program
 
@@ -72,7 +72,8 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
             raise
         missing = (Reason("binary_missing", exc.problem, exc.hint),)
     if built is not None:
-        missing = _writable_program(config, manifest.name, built)
+        writable = [path for each in config.plugins for path in each.grants.write]
+        missing = writable_program(writable, manifest.name, built)
     maker = built and SpecMaker(
         manifest=manifest,
         digest=loaded.digest,
@@ -130,19 +131,6 @@ def _shared_level(definitions: Sequence[ToolDefinition], plugin: PluginConfig) -
     levels = list(Level)
     granted = (each.side_effects for each in definitions if plugin.grants.max_side_effects.allows(each.side_effects))
     return max(granted, key=levels.index, default=Level.NONE)
-
-
-def _writable_program(config: SidecarConfig, name: str, built: BuiltProgram) -> tuple[Reason, ...]:
-    """Why a program isn't run that some plugin may change: what lies outside of the plugin's folder isn't pinned."""
-    writable = {Path(path) for plugin in config.plugins for path in plugin.grants.write}
-    shown = {Path(mount.source) for mount in built.runtime if mount.source} if writable else set()
-    for granted in sorted(writable):
-        for source in sorted(shown):
-            real = source.resolve()
-            if real.is_relative_to(granted) or granted.is_relative_to(real):
-                message = f'{name} runs from "{source}", and a plugin is granted writing to "{granted}"'
-                return (Reason("program_writable", message, "grant a narrower folder, or install it elsewhere"),)
-    return ()
 
 
 def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Registration:

@@ -187,10 +187,15 @@ def _tell_planned_grants(server: ServerImport) -> None:
 def _question(server: ServerImport, resolved: ResolvedServer) -> str:
     plan = server.plan
     if server.outcome.diff:
-        return f"{server.outcome.diff}\n{plan.name}: take these changes?"
+        asked = ""
+        if is_listed_with_grants(server.config, server.folder):
+            asked = " It is asked for its tools anew, with what it is granted."
+        return f"{server.outcome.diff}\n{plan.name}: take these changes?{asked}"
     if plan.remote is not None:
         return f"{plan.name}: the server {plan.entry.name} at {plan.remote.server.url}. Import it?"
     does = f" It installs {resolved.what}." if resolved.what else ""
+    if server.is_to_list_with_grants:
+        does += " It is asked for its tools with what it is granted."
     return f"{plan.name}: `{plan.entry.command}` of {plan.entry.name}.{does} Import it?"
 
 

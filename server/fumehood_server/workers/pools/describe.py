@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from fumehood_server.secrets.redactor import Redactor
     from fumehood_server.workers.output.logs import LogSink
     from fumehood_server.workers.process.worker import ProcessWorker
+
+
+_MASK = re.compile(rb"\[secret ([A-Za-z0-9_.-]+)\]")
+"""As the redactor writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +105,12 @@ async def _check_for_secrets(plugin: str, tools: Iterable[tool_pb2.ToolDefinitio
     """
     for tool in tools:
         data = tool.SerializeToString()
-        if await redactor.data_beside(data) is not data:
-            message = f'plugin "{plugin}" has a secret that it was handed in the definition of a tool'
+        shown = await redactor.data_beside(data)
+        if shown is not data:
+            found = _MASK.search(shown)
+            which = found[1].decode() if found else "that it was handed"
+            name = redactor.text(tool.name[:128])
+            message = f'plugin "{plugin}" has the value of the secret {which} in the definition of its tool {name}'
             error = CallError(code=Code.CONFIG_PLUGIN_INVALID, message=message, details={"plugin": plugin})
             raise WorkerUnavailableError(error)
 

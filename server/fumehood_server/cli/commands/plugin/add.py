@@ -88,7 +88,8 @@ def add(
             output.print_json({**_shape(proposal, appended="", path=path), "pinned": False, "origin": found.shape})
         else:
             check_output.print_problems(output.console(stderr=True), report)
-            output.note("Nothing was pinned. `fumehood plugin check` says more.")
+            option = " --with-grants" if entry is not None and entry.list_with_grants else ""
+            output.note(f"Nothing was pinned. `fumehood plugin check{option}` says more.")
         return ExitStatus.FAILED
     new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts, *build_hosts)
     if not as_json:
@@ -177,6 +178,7 @@ def build_folder(
     from fumehood_server.cli.dependency_lock import lock_dependencies
     from fumehood_server.cli.output import note, say
     from fumehood_server.cli.plugin_builds import build_for, work_before
+    from fumehood_server.model.plugin import Kind
     from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
     from fumehood_server.plugins.manifest import try_manifest
 
@@ -190,7 +192,7 @@ def build_folder(
         work = (f"To be looked at, {manifest.name} has {', '.join(unlocked)} resolved, locked and installed",)
     else:
         work = work_before(manifest, config, hosts=hosts)
-    if entry is not None and entry.list_with_grants and not yes:
+    if entry is not None and entry.list_with_grants and manifest.kind is Kind.MCP and not yes:
         how = "is started with what fumehood.toml grants it (list_with_grants)"
         work = (*work, f"To be asked for its tools, {manifest.name} {how}")
     for line in work:
