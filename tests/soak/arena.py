@@ -25,8 +25,11 @@ NO_CONNECTION = "! UNAVAILABLE, the address is full"
 TOO_MANY_PENDING = "! CANCELLED without a reason: CANCELLED"
 """gRPC cancels a request where 8,192 of its address wait already."""
 
-WITHOUT_REASON = frozenset({NO_CONNECTION, TOO_MANY_PENDING})
-"""What docs/operations.md names as refused by gRPC itself, where all attacks together come to it."""
+PAST_DEADLINE = "! DEADLINE_EXCEEDED, by the caller's own library"
+"""It ends a call at its deadline whether or not the sidecar has answered."""
+
+WITHOUT_REASON = frozenset({NO_CONNECTION, TOO_MANY_PENDING, PAST_DEADLINE})
+"""What gRPC itself says, where all attacks together come to it: docs/operations.md names what it refuses."""
 
 _NO_CONNECTION_DETAILS = "failed to connect to all addresses"
 _Answer = TypeVar("_Answer")
@@ -110,4 +113,6 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
         return f"refused: {info.reason}"
     if error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").startswith(_NO_CONNECTION_DETAILS):
         return NO_CONNECTION
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return PAST_DEADLINE
     return f"! {error.code().name} without a reason: {error.details()}"
