@@ -13,8 +13,9 @@ from fumehood_sandbox import Level
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.egress import EgressRefusedError, HostRules, parse_denied, parse_granted
 from fumehood_server.egress.hostname import canonical_host
-from fumehood_server.model.plugin import Grants
+from fumehood_server.model.plugin import Grants, Kind
 from fumehood_server.model.tool import Reason
+from fumehood_server.plugins.manifest import Manifest
 from fumehood_server.plugins.remote_server import RemoteServer
 
 
@@ -68,4 +69,13 @@ def granted_by(config: SidecarConfig, plugin: PluginConfig) -> Granted:
     )
 
 
-__all__ = ["NOTHING_GRANTED", "Granted", "granted_by"]
+def misplaced_listing(manifest: Manifest) -> str:
+    """Why `list_with_grants` is not for this plugin. Empty: it is."""
+    if manifest.remote is not None:
+        return "`list_with_grants` in [[plugin]] is not for a server with `url`, which is asked so in any case"
+    if manifest.kind is not Kind.MCP:
+        return '`list_with_grants` in [[plugin]] is for plugins of kind "mcp" alone'
+    return ""
+
+
+__all__ = ["NOTHING_GRANTED", "Granted", "granted_by", "misplaced_listing"]

@@ -20,7 +20,7 @@ from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidErro
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
-from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted
+from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted, misplaced_listing
 from fumehood_server.plugins.declared_tools import checked_tools, refuse_forks
 from fumehood_server.plugins.definition_threads import in_thread
 from fumehood_server.plugins.environments.environments import Environment, Environments
@@ -145,8 +145,8 @@ async def load_plugin(
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder, pin_remedy)),))
     environment, problem = await asyncio.to_thread(_find_environment, environments, manifest, stored, folder)
     code_version = fork_problem = ""
-    if granted.list_with_grants:
-        _check_listing(manifest)
+    if granted.list_with_grants and (misplaced := misplaced_listing(manifest)):
+        raise PluginRefusedError(manifest.name, (Reason("plugin_invalid", misplaced, "remove it"),))
     kept = granted.list_with_grants and not by_command
     if kept and (pinned is None or not pinned.is_usable):
         message = f"{manifest.name} is asked for its tools with its grants, which no sidecar does by itself"
@@ -185,21 +185,6 @@ async def load_plugin(
         pin_remedy=pin_remedy,
         definitions_unread=kept and pinned is not None and pinned.digest != stored.digest,
     )
-
-
-def _check_listing(manifest: Manifest) -> None:
-    """Refuse `list_with_grants` where it is not for.
-
-    Raises:
-        PluginRefusedError: the plugin is no MCP server on stdio.
-    """
-    if manifest.remote is not None:
-        message = "`list_with_grants` in [[plugin]] is not for a server with `url`, which is asked so in any case"
-    elif manifest.kind is not Kind.MCP:
-        message = '`list_with_grants` in [[plugin]] is for plugins of kind "mcp" alone'
-    else:
-        return
-    raise PluginRefusedError(manifest.name, (Reason("plugin_invalid", message, "remove it"),))
 
 
 def add_remedy(folder: Path, pin_remedy: str = "") -> str:

@@ -13,6 +13,7 @@ from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import Kind, ToolGrant
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Isolation, ToolDefinition
+from fumehood_server.plugins.asking_grants import misplaced_listing
 from fumehood_server.plugins.definitions import SCHEMA_FIELDS, FieldProblem, RawDefinition
 from fumehood_server.plugins.manifest import Manifest
 from fumehood_server.plugins.mcp_patterns import unchecked_patterns
@@ -123,20 +124,18 @@ def with_grants(
         PluginInvalidError: the operator sets what is for kind `mcp` alone, of another kind.
     """
     grant = plugin.tools.get(definition.name, ToolGrant())
+    if plugin.list_with_grants and (misplaced := misplaced_listing(manifest)):
+        raise PluginInvalidError(config.path or plugin.path, misplaced, hint="remove it")
     if manifest.kind is not Kind.MCP:
         for key in ("side_effects", "idempotent"):
             if getattr(grant, key) is not None:
                 where = f"[plugin.tools.{definition.name}]"
                 problem = f'`{key}` in {where} is for plugins of kind "mcp" alone, and this one\'s author declares it'
                 raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
-        for key in ("one_process", "list_with_grants"):
-            if getattr(plugin, key):
-                problem = f'`{key}` in [[plugin]] is for plugins of kind "mcp" alone'
-                raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+        if plugin.one_process:
+            problem = '`one_process` in [[plugin]] is for plugins of kind "mcp" alone'
+            raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
         return definition
-    if plugin.list_with_grants and manifest.remote is not None:
-        problem = "`list_with_grants` in [[plugin]] is not for a server with `url`, which is asked so in any case"
-        raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
     if grant.alias and definition.name in _READINGS:
         problem = f"`alias` in [plugin.tools.{definition.name}] is not for a reserved tool, whose name is its plugin's"
         raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")

@@ -64,7 +64,8 @@ async def describe(
     also found out whether the plugin can be a zygote.
 
     Raises:
-        WorkerUnavailableError: it could not be started or did not become ready, or declares too many tools.
+        WorkerUnavailableError: it could not be started or did not become ready, declares too many tools, or has a
+            secret in the definition of one.
     """
     context = PoolContext(
         spec=spec,
@@ -78,8 +79,6 @@ async def describe(
     async with _described_zygote(context) if forks else _described_worker(context) as (worker, fork_problem):
         greeting = worker.greeting
         worker.kill()  # nothing was called, so there is nothing that the process could lose
-    if spec.secrets:
-        await _check_for_secrets(spec.plugin, greeting.tools, context.log.redactor)
     if len(greeting.tools) > messages.MAX_TOOLS:
         raise WorkerUnavailableError(
             CallError(
@@ -88,6 +87,8 @@ async def describe(
                 details={"plugin": spec.plugin, "limit": "tools", "value": messages.MAX_TOOLS},
             )
         )
+    if spec.secrets:
+        await _check_for_secrets(spec.plugin, greeting.tools, context.log.redactor)
     return ReadyInfo(
         tuple(greeting.tools),
         greeting.sdk[:128],
@@ -109,7 +110,7 @@ async def _check_for_secrets(plugin: str, tools: Iterable[tool_pb2.ToolDefinitio
         if shown is not data:
             found = _MASK.search(shown)
             which = found[1].decode() if found else "that it was handed"
-            name = redactor.text(tool.name[:128])
+            name = printable(redactor.text(tool.name[:128]))
             message = f'plugin "{plugin}" has the value of the secret {which} in the definition of its tool {name}'
             error = CallError(code=Code.CONFIG_PLUGIN_INVALID, message=message, details={"plugin": plugin})
             raise WorkerUnavailableError(error)
