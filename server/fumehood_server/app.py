@@ -7,12 +7,13 @@ import contextlib
 import functools
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import cast
 
 import uvloop
 
 from fumehood_server.allocator import trimmed_memory
+from fumehood_server.approval_desk import open_approvals
 from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
@@ -24,10 +25,6 @@ from fumehood_server.config.served import check_served, checked
 from fumehood_server.config_reload import ConfigReloader, ReadConfig, log_notes, reload_on_hangup
 from fumehood_server.errors import FumehoodError
 from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, load_middleware
-from fumehood_server.journal.approvals import ApprovalRecords
-from fumehood_server.journal.journal import StoredJournal
-from fumehood_server.journal.off import NoJournal
-from fumehood_server.journal.standing_approvals import StandingRecords
 from fumehood_server.log_lines import forward_plugin_line, held_up, loop_fields, tokens_unusable
 from fumehood_server.machine import connection_settings, make_state_folder, sandbox_problem
 from fumehood_server.mcp.supervisor import McpHealth, open_mcp
@@ -42,7 +39,7 @@ from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
-from fumehood_server.policy import ApprovalDesk, DeskSettings, QuotaSet, RuleSet
+from fumehood_server.policy import QuotaSet, RuleSet
 from fumehood_server.policy.unknown_tools import unknown_tools
 from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
@@ -256,7 +253,7 @@ async def _serve_recorded(
         async with (
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
-            _approvals(journal, lambda: reloader.config, Bindings(catalog, policy)) as approvals,
+            open_approvals(journal, lambda: reloader.config, Bindings(catalog, policy)) as approvals,
             open_webhook(config, approvals, callers, None if telemetry is None else telemetry.metrics, own.add_targets),
             Executor(
                 catalog,
@@ -370,29 +367,6 @@ async def _rules(config: SidecarConfig, catalog: Catalog, log: Log) -> RuleSet:
     """The rules of the file. The log tells of tools that they name and that there are not."""
     log_notes(log, await asyncio.to_thread(unknown_tools, config.rules, [each.name for each in catalog.tools]))
     return await asyncio.to_thread(RuleSet, config.rules)
-
-
-@contextlib.asynccontextmanager
-async def _approvals(
-    journal: StoredJournal | NoJournal, config: Callable[[], SidecarConfig], bindings: Bindings
-) -> AsyncIterator[ApprovalDesk | None]:
-    """The approvals that the journal keeps. None: it keeps none."""
-    if not isinstance(journal, StoredJournal) or journal.reads is None:
-        yield None
-        return
-
-    def settings() -> DeskSettings:
-        found = config().approvals
-        return DeskSettings(
-            decide_within_s=found.decide_within_s,
-            use_within_s=found.use_within_s,
-            max_open=found.max_open,
-            standing_max_s=found.standing_max_s,
-        )
-
-    records, standing = ApprovalRecords(journal, journal.reads), StandingRecords(journal, journal.reads)
-    async with ApprovalDesk(records, standing, settings, bindings) as desk:
-        yield desk
 
 
 async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:
