@@ -239,6 +239,7 @@ async def _serve_recorded(
             read_config,
             catalog=catalog,
             pools=pools,
+            describe=pools.describe,
             plugin_requests=plugin_requests,
             log=cast("Log", log),
             journal=journal,

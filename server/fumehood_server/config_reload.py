@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import orjson
@@ -17,10 +17,12 @@ from fumehood_server.hooks import HookRegistry
 from fumehood_server.model.events import NOBODY, Document
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import ConfigurationReloaded
+from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.plugins.config_change import ConfigReloaded
+from fumehood_server.plugins.loading import Described
 from fumehood_server.policy import QuotaSet, RuleSet
 from fumehood_server.policy.unknown_tools import unknown_tools
 from fumehood_server.rpc import ServedCertificates
@@ -33,6 +35,8 @@ ReadConfig = Callable[[], SidecarConfig]
 Raises:
     ConfigError: it can't be honoured as it stands.
 """
+DescribeBy = Callable[[WorkerSpec, PluginRequests], Awaitable[Described]]
+"""Asks a plugin for its tools. Its requests are answered by these."""
 
 
 class ConfigReloader:
@@ -45,6 +49,7 @@ class ConfigReloader:
         *,
         catalog: Catalog,
         pools: WorkerPools,
+        describe: DescribeBy,
         plugin_requests: PluginRequests,
         log: Log,
         journal: Journal,
@@ -65,6 +70,7 @@ class ConfigReloader:
         self._read = read
         self._catalog = catalog
         self._pools = pools
+        self._describe = describe
         self._plugin_requests = plugin_requests
         self._log = log
         self._policy = policy
@@ -129,7 +135,9 @@ class ConfigReloader:
             rules = await asyncio.to_thread(RuleSet, config.rules)
             document, keys = await asyncio.to_thread(_compared, self._document, config)
             files = None if self._certificates is None else await self._certificates.read_again()
-            reloaded = await self._catalog.reload_config(config)
+            secrets = SecretStore({**running.secrets, **config.secrets})
+            asking = self._plugin_requests.answering_by(secrets, config.egress.limits)
+            reloaded = await self._catalog.reload_config(config, lambda spec: self._describe(spec, asking))
         except ConfigError as exc:
             raise _config_refusal(exc) from exc
         except CertificateError as exc:
@@ -145,7 +153,7 @@ class ConfigReloader:
         if self._certificates is not None and files is not None:
             self._certificates.take_up(files)
         self._record(document, keys, reloaded)
-        self._plugin_requests.take_up(SecretStore({**running.secrets, **config.secrets}), config.egress.limits)
+        self._plugin_requests.take_up(secrets, config.egress.limits)
         await self._pools.retire(reloaded.unused)
         return replace(reloaded, keys=tuple(each for each in keys if not each.startswith("plugin.")))
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,13 @@ class PluginRequests:
 
     def take_up(self, secrets: SecretStore, limits: EgressLimits) -> None:
         """Answer by these from now on. What calls are granted stands in their worker's spec."""
-        self._secrets, self._limits = secrets, limits
-        self._accesses.clear()
+        self._secrets, self._limits, self._accesses = secrets, limits, {}
+
+    def answering_by(self, secrets: SecretStore, limits: EgressLimits) -> PluginRequests:
+        """One that answers by these at once and is otherwise the same, for plugins asked before `take_up`."""
+        other = copy(self)
+        other.take_up(secrets, limits)
+        return other
 
     async def secret(self, call: RequestingCall, name: str) -> bytes:
         """The value of a secret; see `PluginRequestHandler`."""

@@ -12,7 +12,7 @@ import google.protobuf
 import pytest
 
 from tests.cli.command import TIMEOUT_S, fumehood
-from tests.plugins.support import cli, executable
+from tests.plugins.support import cli, executable, tool_toml
 from tests.sidecar import running_sidecar, write_plugin
 
 REPORT_KEYS = [
@@ -266,6 +266,19 @@ def test_a_program_that_is_not_there_is_a_problem_and_nothing_is_pinned(tmp_path
     assert (added.status, "Nothing was pinned" in added.stderr) == (1, True)
     assert f'{folder}/plugin.toml: "no-such-program" was not found' in added.stderr
     assert not (tmp_path / "fumehood.lock").exists()
+
+
+def test_check_holds_a_plugin_to_the_configuration_beside_it_and_not_to_one_that_is_invalid(tmp_path: Path) -> None:
+    plugin = cli(tmp_path / "some", tool_toml("t", extra="argv = []\n[tool.limits]\nprocesses = 100"))
+    config = tmp_path / "fumehood.toml"
+    for text, warned in (("", False), ("[limits.cap]\nprocesses = 50\n", True)):
+        config.write_text(text)
+        checked = fumehood("plugin", "check", plugin, folder=tmp_path)
+        assert (checked.status, "limits.processes = 100 is above the cap" in checked.stdout) == (0, warned)
+    config.write_text("[limits.cap]\nprocesses = 0\n")
+    for command in (("plugin", "check", plugin), ("plugin", "dev", plugin)):
+        refused = fumehood(*command, folder=tmp_path)
+        assert (refused.status, f"{config}:2: `processes` in [limits.cap]" in refused.stderr) == (2, True), refused
 
 
 def test_check_shows_what_the_plugin_asks_for(tmp_path: Path) -> None:

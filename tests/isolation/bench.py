@@ -27,7 +27,12 @@ from tests.faults.bench import BOUND_S, POLL_S, ended
 
 FOLDER = Path(__file__).parent / "plugin"
 SETTINGS = WorkerSettings(
-    start_timeout_s=8.0, cancel_grace_s=0.5, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, backoff_first_s=0.05
+    start_timeout_s=30.0,
+    cancel_grace_s=0.5,
+    terminate_grace_s=0.2,
+    linger_s=0.5,
+    pipe_grace_s=0.5,
+    backoff_first_s=0.05,
 )
 
 

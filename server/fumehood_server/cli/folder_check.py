@@ -15,7 +15,6 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
 from fumehood_server.config.config import PluginConfig, SandboxConfig
 from fumehood_server.config.listeners import own_listeners
-from fumehood_server.config.load import default_config
 from fumehood_server.egress import EgressEvent
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants
@@ -30,17 +29,15 @@ _T = TypeVar("_T")
 _OnLine = Callable[[LogLine], None]
 
 
-def check_folder(folder: Path, on_line: _OnLine, *, with_grants: bool = False) -> CheckReport:
-    """Check the folder as a sidecar would. `on_line` gets what the plugin logs while it is described.
+def check_folder(folder: Path, config: SidecarConfig, on_line: _OnLine, *, with_grants: bool = False) -> CheckReport:
+    """Check the folder as a sidecar of `config` would. `on_line` gets what the plugin logs while it is described.
 
-    `with_grants`: whether an MCP server on stdio is asked for its tools with what the working directory's fumehood.toml
-    grants it, if that has `list_with_grants`. Then that file must be valid.
+    `with_grants`: whether an MCP server on stdio is asked for its tools with what it is granted, if its entry has
+    `list_with_grants`.
 
     Raises:
         CommandError: this machine can't sandbox.
-        ConfigError: `with_grants`, and the file is not valid.
     """
-    config = load_config(find_config(None)) if with_grants else config_here()
     environments = Environments(environments_folder(config))
     granted = _granted_here(folder.resolve(), config)
     if not with_grants:
@@ -51,6 +48,7 @@ def check_folder(folder: Path, on_line: _OnLine, *, with_grants: bool = False) -
         lambda ask: check_plugin(
             folder.resolve(),
             describe=ask,
+            limits=config.limits,
             sandbox=config.sandbox,
             environments=environments,
             granted=granted,
@@ -98,14 +96,6 @@ def _granted_here(folder: Path, config: SidecarConfig, new: Grants | None = None
     return NOTHING_GRANTED if new is None else Granted(grants=replace(new, private=config.egress.private))
 
 
-def sandbox_here() -> SandboxConfig:
-    """`[sandbox]` of the working directory's fumehood.toml.
-
-    The backend is the operator's choice and not the plugin's, so a plugin is checked as it would be served here.
-    """
-    return config_here().sandbox
-
-
 def sandbox_of(config_path: Path | None) -> SandboxConfig:
     """`[sandbox]` of a configuration; the default where there is none, or an invalid one."""
     try:
@@ -115,14 +105,14 @@ def sandbox_of(config_path: Path | None) -> SandboxConfig:
 
 
 def config_here() -> SidecarConfig:
-    """The working directory's configuration, of which only what is the operator's and not the plugin's is to be used.
+    """The working directory's configuration, or the default where there is none.
 
-    The default where there is none, or an invalid one.
+    The sandbox is the operator's choice and not the plugin's, so a plugin is checked as it would be served here.
+
+    Raises:
+        ConfigError: it is not valid. Going on without it would be to check for another sandbox and other grants.
     """
-    try:
-        return load_config(find_config(None))
-    except ConfigError:
-        return default_config(Path("/"))
+    return load_config(find_config(None))
 
 
 def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any], Awaitable[_T]]) -> _T:

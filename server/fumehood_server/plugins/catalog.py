@@ -236,8 +236,10 @@ class Catalog:
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._index.registrations))
             return Reloaded(new.plugin, unused)
 
-    async def reload_config(self, config: SidecarConfig) -> ConfigReloaded:
+    async def reload_config(self, config: SidecarConfig, describe: Describe) -> ConfigReloaded:
         """Take up another configuration, all of it or nothing. Its `lock_path` must be the same.
+
+        `describe` asks plugins by this configuration, whose secrets nobody else has taken up yet.
 
         A plugin that serves what is pinned is not read again. Others are read, described and pinned as at a start,
         while everything goes on as it was. What changes changes at once, right before this returns: the loop runs
@@ -250,7 +252,7 @@ class Catalog:
         async with self._writing:
             lock = await asyncio.to_thread(read_lock, config.lock_path)
             kept = {each.config.path: each for each in self._index.registrations if serves_its_pin(each, lock)}
-            registrations = await self._reader.read_all(config, lock, kept)
+            registrations = await self._reader.read_all(config, lock, kept, describe=describe)
             check_refused(self._index.registrations, registrations, config)
             lock, first_seen = await self._pin_first_seen(config, lock, registrations)
             record_pins = await self._prepare_pins(registrations, lock, first_seen)

@@ -44,12 +44,20 @@ class PluginReader:
         self._reading = asyncio.Semaphore(_MAX_READS)
 
     async def read_all(
-        self, config: SidecarConfig, lock: Lock, kept: Mapping[Path, Registration]
+        self,
+        config: SidecarConfig,
+        lock: Lock,
+        kept: Mapping[Path, Registration],
+        *,
+        describe: Describe | None = None,
     ) -> tuple[Registration, ...]:
-        """Register every plugin of a configuration. Those of `kept` stay as they were read."""
+        """Register every plugin of a configuration. Those of `kept` stay as they were read.
+
+        Plugins are asked by `describe`, as by that of the reader by default.
+        """
         async with asyncio.TaskGroup() as group:
             tasks = {
-                plugin.path: group.create_task(self.read_one(plugin, config, lock))
+                plugin.path: group.create_task(self.read_one(plugin, config, lock, describe=describe))
                 for plugin in config.plugins
                 if plugin.path not in kept
             }
@@ -66,15 +74,20 @@ class PluginReader:
         return await asyncio.to_thread(register_all)
 
     async def read_one(
-        self, plugin: PluginConfig, config: SidecarConfig, lock: Lock
+        self, plugin: PluginConfig, config: SidecarConfig, lock: Lock, *, describe: Describe | None = None
     ) -> LoadedPlugin | PluginRefusedError:
         """Read a plugin, or why it is refused."""
+
+        async def describe_bounded(spec: WorkerSpec) -> Described:
+            async with self._describing:
+                return await (describe or self._describe)(spec)
+
         async with self._reading:
             try:
                 return await load_plugin(
                     plugin.path,
                     sources=self._sources,
-                    describe=self._describe_bounded,
+                    describe=describe_bounded,
                     limits=config.limits,
                     sandbox=config.sandbox,
                     environments=self._environments,
@@ -85,7 +98,3 @@ class PluginReader:
                 )
             except PluginRefusedError as exc:
                 return exc
-
-    async def _describe_bounded(self, spec: WorkerSpec) -> Described:
-        async with self._describing:
-            return await self._describe(spec)

@@ -138,9 +138,10 @@ class Pools:
             if pool is not None:
                 pool.retire()
 
-    async def describe(self, spec: WorkerSpec) -> ReadyInfo:
-        """What a plugin says of itself; see `describe.describe`."""
-        return await describe(spec, logs=self._logs, settings=self._settings, plugin_requests=self._plugin_requests)
+    async def describe(self, spec: WorkerSpec, plugin_requests: PluginRequestHandler | None = None) -> ReadyInfo:
+        """What a plugin says of itself; see `describe.describe`. By default its requests go where those of calls go."""
+        requests = plugin_requests or self._plugin_requests
+        return await describe(spec, logs=self._logs, settings=self._settings, plugin_requests=requests)
 
     async def close(self, grace_s: float) -> None:
         """Give out no more places, let calls under way finish for `grace_s`, cancel the rest, end every process.

@@ -34,7 +34,7 @@ def check(folder: Path, with_grants: bool, as_json: bool) -> int:
     from fumehood_server.cli import check_output, folder_check, output
 
     said: list[LogLine] = []
-    report = folder_check.check_folder(folder, said.append, with_grants=with_grants)
+    report = folder_check.check_folder(folder, folder_check.config_here(), said.append, with_grants=with_grants)
     status = ExitStatus.OK if report.ok else ExitStatus.FAILED
     if as_json:
         output.print_json(check_output.report_json(report))

@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
+    from fumehood_server.config import SidecarConfig
     from fumehood_server.plugins import CheckReport
 
 _WATCH_TICK_MS = 200
@@ -60,6 +61,7 @@ def dev(
     """
     import signal
 
+    from fumehood_server.cli.folder_check import config_here
     from fumehood_server.cli.output import say
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -68,7 +70,9 @@ def dev(
     # Whatever asks it to end, a closed terminal included, the sidecar's socket and folder are cleaned up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    session = DevSession(folder.resolve(), read, write, hosts, tuple(map(_secret, secrets)), build_hosts=build_hosts)
+    session = DevSession(
+        folder.resolve(), config_here(), read, write, hosts, tuple(map(_secret, secrets)), build_hosts=build_hosts
+    )
     try:
         session.run()
     except KeyboardInterrupt:
@@ -106,6 +110,7 @@ class DevSession:
     def __init__(
         self,
         folder: Path,
+        config: SidecarConfig,
         read: tuple[Path, ...],
         write: tuple[Path, ...],
         hosts: tuple[str, ...] = (),
@@ -113,7 +118,8 @@ class DevSession:
         *,
         build_hosts: tuple[str, ...] = (),
     ) -> None:
-        """`folder` is absolute."""
+        """`folder` is absolute. Of `config` the sandbox, the limits and the folder of environments are used."""
+        self._config = config
         self._secrets = secrets
         self._build_hosts = build_hosts
         self._folder = folder
@@ -166,7 +172,7 @@ class DevSession:
 
         if not self._build():
             return
-        old, report = self._report, folder_check.check_folder(self._folder, lambda _line: None)
+        old, report = self._report, folder_check.check_folder(self._folder, self._config, lambda _line: None)
         self._is_broken = not report.ok
         if report.loaded is None:
             check_output.print_problems(output.console(), report)
@@ -178,7 +184,7 @@ class DevSession:
         grants = self._grants_for(report)
         if self._sidecar is None or grants != self._grants:
             sidecars.close()
-            environments = environments_folder(folder_check.config_here())
+            environments = environments_folder(self._config)
             self._sidecar = sidecars.enter_context(
                 DevSidecar(private, self._folder, grants, show_event, environments=environments)
             )
@@ -196,7 +202,7 @@ class DevSession:
 
     def _build(self) -> bool:
         """Run the build command of what was saved, where it has one. False: that failed, and was told."""
-        from fumehood_server.cli import folder_check, output
+        from fumehood_server.cli import output
         from fumehood_server.cli.failure import CommandError
         from fumehood_server.cli.plugin_builds import build_for
         from fumehood_server.plugins.manifest import try_manifest
@@ -205,7 +211,7 @@ class DevSession:
         if manifest is None or not manifest.build:
             return True
         try:
-            build_for(manifest, folder_check.config_here(), hosts=self._build_hosts, quiet=False)
+            build_for(manifest, self._config, hosts=self._build_hosts, quiet=False)
         except CommandError as error:
             output.say(output.Part(f"not built: {error.what}", fg="red"))
             return False
@@ -245,10 +251,10 @@ class DevSession:
         from fumehood_sandbox import Level
 
         from fumehood_server.cli.dev_sidecar import DevGrants
-        from fumehood_server.cli.folder_check import highest_level, sandbox_here
+        from fumehood_server.cli.folder_check import highest_level
 
         return DevGrants(
-            minimum=sandbox_here().minimum,
+            minimum=self._config.sandbox.minimum,
             max_side_effects=highest_level(report),
             hosts=self._hosts,
             read=self._read,
