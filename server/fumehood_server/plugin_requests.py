@@ -88,7 +88,7 @@ class PluginRequests:
         self._redaction = PayloadRedaction()
         self._own = own or OwnListeners()
         self._propagate_to = tuple(parse_granted(each) for each in propagate_to)
-        self._broker: EgressBroker | None = None
+        self._broker = _Broker(self._record_event, self._own)
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
 
@@ -185,12 +185,8 @@ class PluginRequests:
         return (*fields, ("traceparent", call.trace.traceparent), *state)
 
     async def broker(self) -> EgressBroker:
-        """The broker, made at the first request, since it imports an HTTP library: in a thread, the loop goes on."""
-        if self._broker is None:
-            await asyncio.to_thread(import_broker)
-        if self._broker is None:
-            self._broker = open_broker(self._record_event, own=self._own)
-        return self._broker
+        """The one broker of the sidecar."""
+        return await self._broker.opened()
 
     def access_of(self, spec: WorkerSpec) -> Access:
         """What a worker's calls may reach, and how much of it."""
@@ -280,6 +276,22 @@ class _RelayLines:
             forward=False,
         )
         self._dropped = 0
+
+
+class _Broker:
+    """The broker, opened at the first request, since that imports an HTTP library: in a thread, the loop goes on."""
+
+    def __init__(self, sink: EventSink, own: OwnListeners) -> None:
+        self._sink = sink
+        self._own = own
+        self._opened: EgressBroker | None = None
+
+    async def opened(self) -> EgressBroker:
+        if self._opened is None:
+            await asyncio.to_thread(import_broker)
+        if self._opened is None:
+            self._opened = open_broker(self._sink, own=self._own)
+        return self._opened
 
 
 class _Response:

@@ -1,4 +1,4 @@
-"""A reload asks a server by the configuration that it takes up: the secrets that came with it are there."""
+"""A reload asks a server by the configuration that it takes up; one that is refused leaves calls the old secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def secret(path: Path, value: str) -> str:
 async def test_a_server_and_its_secret_are_taken_up_by_one_reload(tmp_path: Path) -> None:
     with remote_server(f"token={TOKEN}") as port, running_sidecar([]) as sidecar:
         headers = 'Authorization = { secret = "token", prefix = "Bearer " }'
-        plugin = remote_plugin(tmp_path / "far", f"http://127.0.0.1:{port}/mcp", headers)
+        url = f"http://127.0.0.1:{port}/mcp"
+        plugin = remote_plugin(tmp_path / "far", url, headers, more='isolation = "call"')
         entry = f"[[plugin]]\npath = {json.dumps(str(plugin))}\n{granted(port, 'echo')}\n"
         file = sidecar.folder / "fumehood.toml"
         first = file.read_text()
@@ -34,3 +35,8 @@ async def test_a_server_and_its_secret_are_taken_up_by_one_reload(tmp_path: Path
             file.write_text(f"{first}\n{entry}\n{secret(tmp_path / 'right', TOKEN)}")
             assert await reload(client) == (["far"], [], [])
             assert await Caller(channel).text("echo", text="hello") == "hello"
+            other = f"[[plugin]]\npath = {json.dumps(str(tmp_path / 'nowhere'))}\n"
+            file.write_text(f"{first}\n{entry}\n{other}\n{secret(tmp_path / 'wrong', 'wr0ng-value')}")
+            message, _ = await refusal(client)
+            assert "nowhere" in message
+            assert await Caller(channel).text("echo", text="by the old secret") == "by the old secret"

@@ -15,6 +15,7 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
 from fumehood_server.config.config import PluginConfig, SandboxConfig
 from fumehood_server.config.listeners import own_listeners
+from fumehood_server.config.load import default_config
 from fumehood_server.egress import EgressEvent
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants
@@ -105,14 +106,20 @@ def sandbox_of(config_path: Path | None) -> SandboxConfig:
 
 
 def config_here() -> SidecarConfig:
-    """The working directory's configuration, or the default where there is none.
+    """The configuration in ./fumehood.toml, or the default where there is no such file.
 
     The sandbox is the operator's choice and not the plugin's, so a plugin is checked as it would be served here.
 
     Raises:
         ConfigError: it is not valid. Going on without it would be to check for another sandbox and other grants.
     """
-    return load_config(find_config(None))
+    found = find_config(None)
+    try:
+        return load_config(found)
+    except ConfigError:
+        if found is not None:
+            raise
+        return default_config(Path("/"))  # a path that is too long for the socket, which nobody opens here
 
 
 def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any], Awaitable[_T]]) -> _T:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import Caller
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.pacing import Pacer
+from fumehood_server.rpc.pacing import MESSAGES_PER_ITERATION, Pacer
 from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
@@ -63,13 +63,14 @@ class Service:
 
 
 class Requests(Generic[_Message]):
-    """The requests of one stream, each parsed within the bounds of its method."""
+    """The requests of one stream, each parsed within the bounds of its method, in its turn where there is a pacer."""
 
-    __slots__ = ("_context", "_parser")
+    __slots__ = ("_context", "_pacer", "_parser")
 
-    def __init__(self, parser: RequestParser[_Message], context: _Context) -> None:
+    def __init__(self, parser: RequestParser[_Message], context: _Context, pacer: Pacer | None = None) -> None:
         self._parser = parser
         self._context = context
+        self._pacer = pacer
 
     async def read(self) -> _Message | None:
         """The next one. None: there are no more.
@@ -80,13 +81,24 @@ class Requests(Generic[_Message]):
         data = await self._context.read()
         if data is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
             return None
+        if self._pacer is not None:
+            await self._pacer.turn()
         return await self._parser.parse(data)
 
 
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_waiting", "_within_s", "for_outcomes")
+    __slots__ = (
+        "_arriving",
+        "_max_arriving",
+        "_messages",
+        "_turns",
+        "_unread",
+        "_waiting",
+        "_within_s",
+        "for_outcomes",
+    )
 
     def __init__(
         self, unread: UnreadAnswers, *, max_arriving: int = MAX_ARRIVING, within_s: float | None = None
@@ -99,6 +111,7 @@ class RequestReader:
         self._max_arriving = max_arriving
         self._within_s = within_s
         self._turns = Pacer(1)
+        self._messages = Pacer(MESSAGES_PER_ITERATION)
         self._waiting = WaitingRequests(MAX_WAITING)
         self.for_outcomes = WaitingRequests(MAX_OUTCOME_WAITS)
         """Those that wait as long as a call or a run takes: others are not to wait for such places."""
@@ -163,7 +176,7 @@ class RequestReader:
         parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
 
         async def serving(_requests: object, context: _Context) -> None:
-            await method(Requests(parser, context), context)
+            await method(Requests(parser, context, self._messages), context)
 
         return Method(grpc.stream_stream_rpc_method_handler(aborting(serving)))
 

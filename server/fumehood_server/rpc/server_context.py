@@ -20,7 +20,7 @@ from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.policy import ApprovalDesk
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.drain import Drain
-from fumehood_server.rpc.pacing import MESSAGES_PER_ITERATION, WRITES_PER_ITERATION, Pacer
+from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, Pacer
 from fumehood_server.rpc.reading import RequestReader
 from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.result_messages import ResultWriter
@@ -70,9 +70,6 @@ class ServerContext:
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
     batches: StreamSlots = field(default_factory=lambda: StreamSlots("batches", total=MAX_BATCHES, connection=16))
     pacer: Pacer = field(default_factory=lambda: Pacer(WRITES_PER_ITERATION))
-    """Of what is written in bulk."""
-    session_pacer: Pacer = field(default_factory=lambda: Pacer(MESSAGES_PER_ITERATION))
-    """Of what sessions ask."""
     drain: Drain = field(default_factory=Drain)
     results: ResultWriter = field(default_factory=ResultWriter)
     tools: ToolWriter = field(default_factory=ToolWriter)

@@ -113,7 +113,6 @@ class Session:
                     self._reading = False
                     self._wake_writer()
                     return
-                await self._server.session_pacer.turn()
                 await self._take(request)
                 del request  # parsed it is many times as large, and the next may never come
             if self._queue.is_full:

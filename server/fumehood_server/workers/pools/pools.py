@@ -140,7 +140,7 @@ class Pools:
 
     async def describe(self, spec: WorkerSpec, plugin_requests: PluginRequestHandler | None = None) -> ReadyInfo:
         """What a plugin says of itself; see `describe.describe`. By default its requests go where those of calls go."""
-        requests = plugin_requests or self._plugin_requests
+        requests = self._plugin_requests if plugin_requests is None else plugin_requests
         return await describe(spec, logs=self._logs, settings=self._settings, plugin_requests=requests)
 
     async def close(self, grace_s: float) -> None:

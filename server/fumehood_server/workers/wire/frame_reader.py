@@ -13,6 +13,7 @@ from fumehood_server.workers.faults import PRINTED, Violation
 from fumehood_server.workers.wire.decoder import FrameDecoder, FrameError
 from fumehood_server.workers.wire.element_count import MalformedMessageError, has_more_elements
 from fumehood_server.workers.wire.pipes import READ_BYTES, PipeReader
+from fumehood_server.workers.wire.portions import portions
 
 FRAMES_AT_ONCE = 4
 """Frames of one read that are handed on at once. A full pipe can hold thousands: the rest waits for its turns."""
@@ -58,6 +59,7 @@ class FrameReader(PipeReader):
         self._steps: Generator[None, None, None] | None = None
         """Those of a frame that is not taken yet."""
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._turns = portions()
         self._held = False
         self._has_turn = False
 
@@ -131,7 +133,7 @@ class FrameReader(PipeReader):
     def _add_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
-            self._portions.add(self._take_turn)
+            self._turns.add(self._take_turn)
 
     def _take_turn(self) -> bool:
         if not self.ended and not self._held and self._hand_on() and not self._held:

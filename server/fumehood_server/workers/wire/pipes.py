@@ -8,13 +8,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from fumehood_server.workers.wire.portions import portions
-
 READ_BYTES = 65_536
 """One read takes all that a pipe of Linux's default size holds."""
-
-FULL_BYTES = READ_BYTES // 2
-"""What a read takes of a pipe that its writer keeps full."""
 
 MAX_VECTORS = 64
 """Frames that go into one write. The kernel takes up to 1,024 (IOV_MAX); more than these fill a pipe anyway."""
@@ -23,9 +18,6 @@ MAX_VECTORS = 64
 class PipeReader(ABC):
     """Reads a pipe, once in each iteration of the loop, so that no pipe starves the others.
 
-    Pipes that are kept full are read by portions: while forty of them were read in each iteration, which took 8 ms,
-    everybody else waited for that in each of the ten iterations that a call takes.
-
     The loop alone holds it, by its callback, until `stop`.
     """
 
@@ -33,12 +25,7 @@ class PipeReader(ABC):
         """`fd` must not block. It stays its owner's: `stop` does not close it."""
         self._fd = fd
         self._loop = asyncio.get_running_loop()
-        self._portions = portions()
-        self._wanted = False
-        """Whether what comes is to be read."""
         self._watched = False
-        """Whether the loop tells of what comes."""
-        self._has_read_turn = False
         self.ended = False
         """Whether no more will be handed on."""
 
@@ -52,14 +39,15 @@ class PipeReader(ABC):
 
     def resume(self) -> None:
         """Begin to read, or read on. Does nothing after the end."""
-        if not self.ended:
-            self._wanted = True
-            self._watch(watched=not self._has_read_turn)
+        if not self._watched and not self.ended:
+            self._loop.add_reader(self._fd, self._readable)
+            self._watched = True
 
     def pause(self) -> None:
         """Read nothing until `resume`. The writer is held up once the pipe is full."""
-        self._wanted = False
-        self._watch(watched=False)
+        if self._watched:
+            self._loop.remove_reader(self._fd)
+            self._watched = False
 
     def stop(self) -> None:
         """Hand on nothing more, not even the end. Must come before `fd` is closed. Idempotent."""
@@ -67,24 +55,10 @@ class PipeReader(ABC):
         self.ended = True
 
     def _readable(self) -> None:
-        if self._read() and self._wanted:
-            self._watch(watched=False)
-            self._has_read_turn = True
-            self._portions.add(self._take_read_turn)
-
-    def _take_read_turn(self) -> bool:
-        if self._wanted and self._read() and self._wanted:
-            return True
-        self._has_read_turn = False
-        self._watch(watched=self._wanted)
-        return False
-
-    def _read(self) -> bool:
-        """Read once, and hand it on. Returns whether the pipe was full."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return False
+            return
         except OSError:
             data = b""
         if data:
@@ -92,14 +66,6 @@ class PipeReader(ABC):
         else:
             self.stop()
             self.take_end()
-        return len(data) >= FULL_BYTES
-
-    def _watch(self, *, watched: bool) -> None:
-        if watched and not self._watched:
-            self._loop.add_reader(self._fd, self._readable)
-        elif self._watched and not watched:
-            self._loop.remove_reader(self._fd)
-        self._watched = watched
 
 
 class PipeWriter:

@@ -24,7 +24,8 @@ def check(folder: Path, with_grants: bool, as_json: bool) -> int:
 
     The plugin is started for it in its sandbox, with nothing granted, until it says that it is ready; a python plugin
     is imported at level none. A server over HTTP is asked with what ./fumehood.toml grants it; another MCP server that
-    needs its grants to list its tools, with --with-grants. Exit status 1 when something is wrong.
+    needs its grants to list its tools, with --with-grants. [limits] and [sandbox] there count as well. Exit status 1
+    when something is wrong, 2 when ./fumehood.toml is not valid.
 
     \b
     Examples:

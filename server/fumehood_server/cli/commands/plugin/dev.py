@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,8 @@ def dev(
     """Serve just the plugin in FOLDER, show what it logs, and reload it each time that you save.
 
     It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths,
-    hosts and secrets are what the options grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
+    hosts and secrets are what the options grant. Nothing waits for an approval and nothing is pinned. Of
+    ./fumehood.toml, where there is one, [sandbox] and `state_dir` are taken, as they are at the start. Ctrl-C ends it.
 
     \b
     Examples:
@@ -118,8 +120,11 @@ class DevSession:
         *,
         build_hosts: tuple[str, ...] = (),
     ) -> None:
-        """`folder` is absolute. Of `config` the sandbox, the limits and the folder of environments are used."""
-        self._config = config
+        """`folder` is absolute. Of `config` the sandbox and the folder of environments are used."""
+        from fumehood_server.config.load import default_config
+
+        # Checked by the limits that it is served with.
+        self._config = replace(config, limits=default_config(Path("/")).limits)
         self._secrets = secrets
         self._build_hosts = build_hosts
         self._folder = folder
