@@ -383,3 +383,19 @@ async def test_frame_that_is_whole_in_time_is_no_stall(worker: Worker) -> None:
         while asyncio.get_running_loop().time() < overdue:
             await iteration()
     assert worker.problems == []
+
+
+async def test_reads_that_all_end_within_a_frame_are_no_stall_while_frames_become_whole(worker: Worker) -> None:
+    stall_s = 0.5
+    reader, whole, number = worker.read_from(stall_s=stall_s), frame(1), 0
+    worker.say_bytes(whole[:1])
+    end = asyncio.get_running_loop().time() + 3 * stall_s
+    async with asyncio.timeout(BOUND_S):
+        while asyncio.get_running_loop().time() < end and not reader.ended:
+            worker.say_bytes(whole[1:] + whole[:1])
+            number += 1
+            while len(worker.heard) < number and not reader.ended:
+                await iteration()
+    assert (worker.problems, reader.mid_frame) == ([], True)
+    await worker.until_told()
+    assert worker.problems == [Violation.FRAME_STALLED], "the last one never became whole"

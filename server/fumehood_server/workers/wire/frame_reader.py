@@ -114,6 +114,7 @@ class FrameReader(PipeReader):
             if payload is None:
                 self._look_for_half_a_frame()
                 return False
+            self._stop_stall_timer()  # it was for this one, and the next has its own time
             if handler.closed:
                 self.stop()
                 return False
