@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-WRITES_PER_ITERATION = 2
+WRITES_PER_ITERATION = 1
 
 MESSAGES_PER_ITERATION = 1
 """Of all sessions together. gRPC takes four iterations to hand over the next call of an address, and each message of a

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-PORTION_S = 0.0003
+PORTION_S = 0.00015
 """So long is served in one iteration, and one item at least."""
 
 PORTION_ITEMS = 64
