@@ -36,7 +36,7 @@ Raises:
     ConfigError: it can't be honoured as it stands.
 """
 DescribeBy = Callable[[WorkerSpec, PluginRequests], Awaitable[Described]]
-"""Asks a plugin for its tools. Its requests are answered by these."""
+"""Asks a plugin for its tools, and answers its own requests by the `PluginRequests` given."""
 
 
 class ConfigReloader:

@@ -97,7 +97,7 @@ class PluginRequests:
         self._secrets, self._limits, self._accesses = secrets, limits, {}
 
     def answering_by(self, secrets: SecretStore, limits: EgressLimits) -> PluginRequests:
-        """One that answers by these at once and is otherwise the same, for plugins asked before `take_up`."""
+        """A second one with these secrets and limits, which shares the rest, for plugins asked before `take_up`."""
         other = copy(self)
         other.take_up(secrets, limits)
         return other

@@ -268,7 +268,7 @@ def test_a_program_that_is_not_there_is_a_problem_and_nothing_is_pinned(tmp_path
     assert not (tmp_path / "fumehood.lock").exists()
 
 
-def test_check_holds_a_plugin_to_the_configuration_beside_it_and_not_to_one_that_is_invalid(tmp_path: Path) -> None:
+def test_check_goes_by_the_configuration_of_its_working_folder_and_refuses_an_invalid_one(tmp_path: Path) -> None:
     plugin = cli(tmp_path / "some", tool_toml("t", extra="argv = []\n[tool.limits]\nprocesses = 100"))
     config = tmp_path / "fumehood.toml"
     for text, warned in (("", False), ("[limits.cap]\nprocesses = 50\n", True)):

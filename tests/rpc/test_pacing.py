@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
@@ -72,6 +73,25 @@ async def test_one_message_of_all_sessions_is_taken_in_an_iteration_also_one_tha
             seen.append(taken[0])
     assert max(after - before for before, after in itertools.pairwise(seen)) == MESSAGES_PER_ITERATION
     assert refused["messages"] == 100
+
+
+async def test_a_stream_that_is_not_paced_waits_for_no_session() -> None:
+    reader, order = RequestReader(UnreadAnswers(lambda _: None)), list[str]()
+
+    def serving(name: str) -> Callable[[Requests[pb.SessionRequest], object], Awaitable[None]]:
+        async def serve(requests: Requests[pb.SessionRequest], _context: object) -> None:
+            while await requests.read() is not None:
+                order.append(name)
+
+        return serve
+
+    sessions = reader.duplex(serving("session"), pb.SessionRequest)
+    hook = reader.duplex(serving("hook"), pb.SessionRequest, paced=False)
+    async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as tasks:
+        for each in (*[sessions] * 5, hook):
+            tasks.create_task(each.handler.stream_stream(None, Stream(20)))
+    assert order.index("hook") <= 1
+    assert order[order.index("hook") :][:20] == ["hook"] * 20
 
 
 async def test_a_writer_that_is_alone_does_not_wait_and_one_that_was_cancelled_holds_up_nobody() -> None:

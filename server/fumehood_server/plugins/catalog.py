@@ -239,11 +239,9 @@ class Catalog:
     async def reload_config(self, config: SidecarConfig, describe: Describe) -> ConfigReloaded:
         """Take up another configuration, all of it or nothing. Its `lock_path` must be the same.
 
-        `describe` asks plugins by this configuration, whose secrets nobody else has taken up yet.
-
-        A plugin that serves what is pinned is not read again. Others are read, described and pinned as at a start,
-        while everything goes on as it was. What changes changes at once, right before this returns: the loop runs
-        nothing else in between. Cancelled before, it has changed nothing but the pins of plugins that are new.
+        A plugin that serves what is pinned is not read again. Others are read, described by `describe` and pinned as at
+        a start, while everything goes on as it was. What changes changes at once, right before this returns: the loop
+        runs nothing else in between. Cancelled before, it has changed nothing but the pins of plugins that are new.
 
         Raises:
             RefusedError: a plugin can't be taken that is new or changed, or that served so far (RELOAD_REFUSED).

@@ -53,7 +53,7 @@ class PluginReader:
     ) -> tuple[Registration, ...]:
         """Register every plugin of a configuration. Those of `kept` stay as they were read.
 
-        Plugins are asked by `describe`, as by that of the reader by default.
+        `describe` asks the others for their tools. None: the reader's own does.
         """
         async with asyncio.TaskGroup() as group:
             tasks = {

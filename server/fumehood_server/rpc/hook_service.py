@@ -46,7 +46,10 @@ class HookService:
     def service(self) -> Service:
         """The service, with what its requests may hold."""
         methods = {
-            "Intercept": self._server.reader.duplex(self.intercept, pb.InterceptRequest, max_elements=MAX_ELEMENTS),
+            # Calls wait for what a hook decides, so it waits for no session.
+            "Intercept": self._server.reader.duplex(
+                self.intercept, pb.InterceptRequest, max_elements=MAX_ELEMENTS, paced=False
+            ),
             "ListHooks": self._server.reader.unary(self.list_hooks, pb.ListHooksRequest),
         }
         return Service(SERVICE, methods)

@@ -13,9 +13,10 @@ from collections import deque
 WRITES_PER_ITERATION = 1
 
 MESSAGES_PER_ITERATION = 1
-"""Of all sessions together. gRPC takes four iterations to hand over the next call of an address, and each message of a
-session makes one of them 0.3 ms longer: six sessions that went on asking had calls come in more slowly than they were
-made.
+"""Messages that are taken of all sessions together.
+
+gRPC takes four iterations to hand over the next call of an address, and each message of a session makes one of them
+0.3 ms longer: beside six sessions that went on asking, calls came in more slowly than they were made.
 """
 
 

@@ -63,7 +63,7 @@ class Service:
 
 
 class Requests(Generic[_Message]):
-    """The requests of one stream, each parsed within the bounds of its method, in its turn where there is a pacer."""
+    """The requests of one stream, each parsed within the bounds of its method; with a pacer, when it is its turn."""
 
     __slots__ = ("_context", "_pacer", "_parser")
 
@@ -168,15 +168,18 @@ class RequestReader:
         *,
         max_elements: int = MAX_ELEMENTS,
         max_bytes: int | None = None,
+        paced: bool = True,
     ) -> Method:
         """A method of a stream of requests and one of answers. It bounds how many such streams there are, and so reads.
 
-        Each may hold a request that is half here, which counts as none of those that are arriving.
+        Each may hold a request that is half here, which counts as none of those that are arriving. Of all paced streams
+        together one request is taken in each iteration of the loop.
         """
+        pacer = self._messages if paced else None
         parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
 
         async def serving(_requests: object, context: _Context) -> None:
-            await method(Requests(parser, context, self._messages), context)
+            await method(Requests(parser, context, pacer), context)
 
         return Method(grpc.stream_stream_rpc_method_handler(aborting(serving)))
 
