@@ -21,6 +21,7 @@ from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import verify
 
 from tests.approvals.support import BOUND_S, DENY, WITHDRAW, Client, Place, client_of, reason_in
+from tests.journal.reading import Recorded, data
 from tests.rpc.support import refused
 from tests.sidecar import Sidecar
 
@@ -103,6 +104,26 @@ async def test_a_denied_call_never_runs_and_says_why(client: Client, shared_plac
     assert "wrong account" in result.error.message
     assert reason_in(await client.call(shared_place.call("denied", "denied"))) == "approval_denied"
     assert shared_place.lines() == []
+
+
+async def test_only_who_asks_for_a_calls_end_is_recorded_as_asking(
+    client: Client, shared: tuple[Place, Sidecar]
+) -> None:
+    place, sidecar = shared
+    recorded = Recorded(sidecar.folder)
+    left = asyncio.create_task(client.call(place.call("left")))
+    left_id = (await client.one()).call_id
+    left.cancel()
+    await recorded.call_until(left_id, "execute_cancelled")  # so that its approval is none that waits
+    stopped = asyncio.create_task(client.call(place.call("stopped")))
+    stopped_id = (await client.one()).call_id
+    await client.tools.CancelCall(pb.CancelCallRequest(call_id=stopped_id, reason="enough"))
+    assert (await stopped).error.message == "note was cancelled. Reason: enough"
+    for call_id, requested in ((left_id, []), (stopped_id, [{"by": "unix:", "note": "enough"}])):
+        events = await recorded.call_until(call_id, "execute_cancelled")
+        assert data(events, "cancel_requested") == requested
+        (end,) = data(events, "execute_cancelled")
+        assert (end["reason"], end["by"]) == ("caller", "unix:")
 
 
 async def test_what_is_decided_stays_decided(client: Client, shared_place: Place) -> None:

@@ -377,8 +377,10 @@ class CallToolRequest(_message.Message):
     """
     call_id: _builtins.str
     """Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one that can't
-    be guessed. Whoever knows it can cancel the call, or have a call of this id refused: put something random into
-    ids of your own where callers don't trust each other. ALREADY_EXISTS while a call of the same id is under way.
+    be guessed. The same call under the same id runs once: sent again, it joins the one that is under way or has that
+    one's outcome. ALREADY_EXISTS when the id is that of a call with another tool or other arguments, or of another
+    caller. Who knows an id can have a call of it refused, and where callers have no names cancel it: put something
+    random into ids of your own where callers don't trust each other.
     """
     return_if_approval_required: _builtins.bool
     """Whether a call that needs an approval is answered at once, with `TOOL_APPROVAL_REQUIRED` and the approval's id in

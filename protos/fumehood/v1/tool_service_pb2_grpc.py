@@ -165,9 +165,9 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelCall(self, request, context):
-        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-        own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-        finished.
+        """Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+        its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+        that has just finished, and one of another caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,8 +183,9 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetCall(self, request, context):
-        """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-        again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+        """Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+        for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+        when this sidecar records nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,9 +64,9 @@ class ToolServiceStub:
     half-closing it lets them finish.
     """
     CancelCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelCallRequest, _tool_service_pb2.CancelCallResponse]
-    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-    own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-    finished.
+    """Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+    its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+    that has just finished, and one of another caller.
     """
     AnswerQuestion: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.AnswerQuestionRequest, _tool_service_pb2.AnswerQuestionResponse]
     """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
@@ -74,8 +74,9 @@ class ToolServiceStub:
     run out of time, or whose call is over.
     """
     GetCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]
-    """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-    again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+    """Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+    for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+    when this sidecar records nothing.
     """
     ResolveCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.ResolveCallRequest, _tool_service_pb2.ResolveCallResponse]
     """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
@@ -118,9 +119,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
     half-closing it lets them finish.
     """
     CancelCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelCallRequest, _tool_service_pb2.CancelCallResponse]  # type: ignore[assignment]
-    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-    own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-    finished.
+    """Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+    its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+    that has just finished, and one of another caller.
     """
     AnswerQuestion: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.AnswerQuestionRequest, _tool_service_pb2.AnswerQuestionResponse]  # type: ignore[assignment]
     """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
@@ -128,8 +129,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
     run out of time, or whose call is over.
     """
     GetCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]  # type: ignore[assignment]
-    """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-    again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+    """Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+    for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+    when this sidecar records nothing.
     """
     ResolveCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.ResolveCallRequest, _tool_service_pb2.ResolveCallResponse]  # type: ignore[assignment]
     """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
@@ -217,9 +219,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.CancelCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CancelCallResponse, _abc.Awaitable[_tool_service_pb2.CancelCallResponse]]:
-        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-        own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-        finished.
+        """Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+        its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+        that has just finished, and one of another caller.
         """
 
     @_abc_1.abstractmethod
@@ -239,8 +241,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.GetCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.GetCallResponse, _abc.Awaitable[_tool_service_pb2.GetCallResponse]]:
-        """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-        again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+        """Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+        for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+        when this sidecar records nothing.
         """
 
     @_abc_1.abstractmethod

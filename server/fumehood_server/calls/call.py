@@ -76,7 +76,7 @@ class Call:
         """Wait for the end of the call. Cancelling this wait leaves the call as it is.
 
         Raises:
-            RefusedError: it was not to be run, since its id is another call's.
+            RefusedError: it was not to be run: see `run_call`.
         """
         outcome = await asyncio.shield(self._its_task)
         if isinstance(outcome, RefusedError):
@@ -100,7 +100,8 @@ class Call:
         if self.request.continues:
             return
         deadline = self.request.caller_deadline
-        self.is_abandoned = self._cancellation is None
+        if self._cancellation is None:
+            self.is_abandoned = True
         late = deadline is not None and time.monotonic() >= deadline - _DEADLINE_SKEW_S
         self.cancel(CancelReason.DEADLINE if late else CancelReason.CALLER, by=self.request.caller)
 

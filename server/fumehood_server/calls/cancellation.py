@@ -25,7 +25,7 @@ class Cancellation:
     note: str = ""
     """The canceller's own word. May be empty."""
     by: str = ""
-    """The canceller's connection, as gRPC names it. Empty: nobody asked."""
+    """Who cancelled it, as the journal calls callers. Empty: nobody did."""
 
     def error(self) -> CallError:
         """What the call ends with."""
@@ -43,7 +43,7 @@ class Cancellation:
             )
         else:
             why = f" Reason: {self.note}" if self.note else ""
-            message, retryable = f"{self.tool} was cancelled by its caller.{why}", False
+            message, retryable = f"{self.tool} was cancelled.{why}", False
         return CallError(code=Code.CANCELLED_SIGNAL, message=message, retryable=retryable, details=details)
 
 

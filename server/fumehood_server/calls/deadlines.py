@@ -46,7 +46,7 @@ class Deadline:
             code, message = Code.CANCELLED_TIMEOUT, f"The caller's deadline passed before {tool} had finished."
         elif self.bound is Bound.WAIT:
             code = Code.TOOL_TIMEOUT
-            message = f"No worker became free for {tool} within {self.limit_s:g} s. Try again later."
+            message = f"{tool} waited for {self.limit_s:g} s for its turn or a free worker. Try again later."
         else:
             whose = "the tool's timeout" if self.bound is Bound.TOOL else "the timeout of the request"
             code, message = Code.TOOL_TIMEOUT, f"{tool} did not finish within {self.limit_s:g} s, {whose}."

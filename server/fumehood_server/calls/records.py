@@ -180,7 +180,7 @@ class CallRecords:
     def cancel_requested(self, call: Call) -> None:
         """Somebody has asked for the call's end. One whose start is not recorded yet is recorded with its start."""
         cancellation = call.cancellation
-        if cancellation is None or not cancellation.by or call.about is None:
+        if cancellation is None or not cancellation.by or call.about is None or call.is_abandoned:
             return
         if cancellation.reason is CancelReason.CALLER:
             self._journal.record(CancelRequested(by=cancellation.by, note=cancellation.note), call.about)
@@ -266,7 +266,7 @@ class CallRecords:
         size += 0 if outcome.error is None else len(outcome.error.message)
         if not self._journal.has_room(size):
             await self._journal.room(size)
-        await self._begun(call, progress)
+        await self._start_if_none(call, progress)
         _about(call).charges = at_the_end(progress.charges, outcome)
         documents: tuple[Document, ...] = ()
         receipt = ""
@@ -292,7 +292,7 @@ class CallRecords:
             return unrecorded(outcome, str(exc))
         return outcome
 
-    async def _begun(self, call: Call, progress: Progress) -> None:
+    async def _start_if_none(self, call: Call, progress: Progress) -> None:
         """Have the start recorded of a call that ended before it was."""
         if call.about is None:
             await self.find_secrets(progress)

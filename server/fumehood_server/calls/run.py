@@ -51,7 +51,8 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     """The call's one outcome. Where its id turns out to be that of another sidecar's call, that one's.
 
     Raises:
-        RefusedError: its id is another call's, or its run is a fork whose record has another call there. Nothing else.
+        RefusedError: its id is another call's, its run is a fork whose record has another call there, or it is a retry
+            that its tool doesn't allow. Nothing else.
     """
     taken: CallTakenError | None = None
     progress = Progress()
@@ -179,7 +180,7 @@ class _Ready:
 async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, ready: _Ready) -> Checked:
     """The steps from the approval to the tool's answer. Raises as `_take_steps`."""
     tool, spec, resumed = ready.tool, ready.spec, ready.resumed
-    approved = await _begun(call, needs, progress, ready)
+    approved = await _record_start(call, needs, progress, ready)
     kept = None if resumed or approved is not None else needs.cache.find(call.request, progress)
     if kept is not None:
         return kept
@@ -190,14 +191,14 @@ async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, re
     return checked
 
 
-async def _begun(
+async def _record_start(
     call: Call, needs: CallDependencies, progress: Progress, ready: _Ready
 ) -> Approval | StandingUse | None:
     """Have the call's start recorded, with the approval that it uses. None: it needs none, or had begun before."""
     lost = frozenset[str]()
     while True:
         ready = await _by_rules_in_force(call, needs, ready)
-        approved = await _approved(call, ready, needs=needs, progress=progress, but=lost)
+        approved = await _obtain_approval(call, ready, needs=needs, progress=progress, but=lost)
         progress.charges = await charges_of(call, ready.tool, progress, needs.quotas)
         if ready.resumed:
             return None
@@ -207,7 +208,7 @@ async def _begun(
             lost |= {exc.standing_id}
             continue
         if approved is not None and needs.approvals is not None:
-            await _used(approved, needs.approvals, progress)
+            await _note_use(approved, needs.approvals, progress)
         return approved
 
 
@@ -221,7 +222,7 @@ async def _by_rules_in_force(call: Call, needs: CallDependencies, ready: _Ready)
     return ready
 
 
-async def _used(approved: Approval | StandingUse, approvals: Approvals, progress: Progress) -> None:
+async def _note_use(approved: Approval | StandingUse, approvals: Approvals, progress: Progress) -> None:
     if isinstance(approved, Approval):
         approvals.used(approved)
         return
@@ -231,7 +232,7 @@ async def _used(approved: Approval | StandingUse, approvals: Approvals, progress
             await approvals.withdraw(approved.waiting, f"{progress.standing_id} has let its call begin")
 
 
-async def _approved(
+async def _obtain_approval(
     call: Call, ready: _Ready, *, needs: CallDependencies, progress: Progress, but: frozenset[str]
 ) -> Approval | StandingUse | None:
     """The approval that the call uses, and what of its arguments was changed by it. None: it needs none."""

@@ -23,7 +23,7 @@ MAX_BYTES = 2 * 1024 * 1024
 
 
 class ApprovalRecords:
-    """Approvals for who asks for them and decides. See `fumehood_server.policy.desk.ApprovalJournal`."""
+    """Approvals for who asks for them and decides. See `fumehood_server.policy.interfaces.ApprovalJournal`."""
 
     def __init__(self, journal: StoredJournal, reads: JournalReads) -> None:
         """`reads` is the journal's own."""

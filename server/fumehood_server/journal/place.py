@@ -41,7 +41,7 @@ class Place(Protocol):
         """
 
     def for_process(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What `place_for_process` makes it of in another process, and the environment that this one takes."""
+        """What `verify_process` makes it of in another process, and the environment that this one takes."""
 
 
 class FilePlace:

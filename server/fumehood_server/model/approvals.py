@@ -222,6 +222,7 @@ class Approvals(Protocol):
         Raises:
             JournalUnavailableError: it can't be had or recorded.
             ApprovalRefusedError: too many are open.
+            RefusedError: the call's id is that of another caller's call.
         """
 
     async def decided(self, approval: Approval, grants: int) -> Approval:

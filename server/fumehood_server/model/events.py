@@ -228,16 +228,19 @@ class ExecuteCancelled(ExecuteEnd):
     reason: str = ""
     """"caller", "deadline" or "shutdown"."""
     by: str = ""
-    """The connection of whoever cancelled it, as gRPC names it. Empty: nobody did."""
+    """Who cancelled it, as the journal calls callers. Empty: nobody did."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CancelRequested(Event):
-    """Somebody asked by `CancelCall` for the call's end. The first word for it: later ones change nothing."""
+    """Somebody asked by `CancelCall` or `DisablePlugin` for the call's end, and nobody had before.
+
+    A caller that has left its call asked for nothing.
+    """
 
     TYPE: ClassVar[str] = "cancel_requested"
     by: str
-    """The connection, as gRPC names it."""
+    """Who asked, as the journal calls callers."""
     note: str
 
 

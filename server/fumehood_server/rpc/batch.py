@@ -145,7 +145,7 @@ class Batch:
     def _refuse(self, index: int, request: CallRequest, refusal: Refusal) -> None:
         server = self._server
         self._terminate = False
-        server.refusals.admitted_call("CallTools", refusal, request)
+        server.refusals.read_call("CallTools", refusal, request)
         if server.metrics is not None:
             server.metrics.refusals.add(refusal.reason.value)
         refused = session_refusal(refusal, pb.SESSION_REQUEST_KIND_CALL, request.call_id)

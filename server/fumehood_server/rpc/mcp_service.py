@@ -169,7 +169,7 @@ class McpService:
         try:
             return await call.outcome()
         except RefusedError as exc:
-            server.refusals.admitted_call(method, exc.refusal, call.request)
+            server.refusals.read_call(method, exc.refusal, call.request)
             raise
         except asyncio.CancelledError:  # gRPC's: its caller has gone away
             call.abandon()

@@ -32,14 +32,14 @@ class RefusalRecords:
         self._reasons: dict[RefusalReason, BoundedEvents] = {}
 
     def call(self, method: str, refusal: Refusal, request: pb.CallToolRequest, caller: str) -> None:
-        """A call was not admitted."""
+        """The request of a call was refused: it can't be read, or the call was not admitted."""
         if self._takes(refusal):
             context = request.context
             about = _about(context.request_id, request.tool)
             self._journal.record(_event(method, refusal, request.call_id, caller), about)
 
-    def admitted_call(self, method: str, refusal: Refusal, request: CallRequest) -> None:
-        """A call was admitted, and found to be another one's repetition."""
+    def read_call(self, method: str, refusal: Refusal, request: CallRequest) -> None:
+        """The same, once the request was read; or the call was found to be another one's repetition."""
         if self._takes(refusal):
             about = _about(request.context.request_id, request.tool)
             self._journal.record(_event(method, refusal, request.call_id, request.caller), about)

@@ -16,7 +16,7 @@ MAX_QUEUED_BYTES = 4 * 1024 * 1024
 """Answers that a slow reader may leave queued before its requests are no longer read. Calls under way come on top."""
 
 MAX_QUEUED_UPDATES = 64
-"""Updates that wait for a slow reader. More are dropped, and their sequence numbers are missing."""
+"""Updates that wait for a slow reader. More wait in their calls' `UpdateLog`s, which hold up the tools."""
 
 MAX_COMBINED = 64
 MAX_COMBINED_BYTES = 256 * 1024

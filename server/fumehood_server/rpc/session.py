@@ -203,7 +203,7 @@ class Session:
         except RefusedError as exc:
             self._calls.discard(call)
             self._close_updates(call)
-            self._server.refusals.admitted_call("Session", exc.refusal, call.request)
+            self._server.refusals.read_call("Session", exc.refusal, call.request)
             self._refuse(exc.refusal, _CALL, call.request.call_id)
             return
         self._calls.discard(call)

@@ -36,7 +36,7 @@ async def stream_call(
     try:
         call = server.executor.start(request)
     except RefusedError as exc:
-        server.refusals.admitted_call("StreamTool", exc.refusal, request)
+        server.refusals.read_call("StreamTool", exc.refusal, request)
         raise
 
     updates = call.updates.read(wake.set, after)
@@ -68,7 +68,7 @@ async def stream_call(
                         await wake.wait()
             outcome = end.result()
             if isinstance(outcome, RefusedError):
-                server.refusals.admitted_call("StreamTool", outcome.refusal, request)
+                server.refusals.read_call("StreamTool", outcome.refusal, request)
                 raise outcome
             await _write_finished(server, outcome, context)
     finally:

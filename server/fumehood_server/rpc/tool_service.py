@@ -98,7 +98,7 @@ class ToolService:
         try:
             outcome = await call.outcome()
         except RefusedError as exc:
-            server.refusals.admitted_call("CallTool", exc.refusal, call.request)
+            server.refusals.read_call("CallTool", exc.refusal, call.request)
             raise
         except asyncio.CancelledError:  # gRPC's: its caller has gone away
             call.abandon()

@@ -17,7 +17,7 @@ MAX_REPAIRS = 16
 """Values mended in one call. Each costs a validation or more; arguments with more mistakes are better sent again."""
 
 MAX_VISITS = 1_000
-"""Looks at values (`Validator.affords`) in arguments that are mended at all: each repair collects all errors anew."""
+"""Looks at values in arguments that are mended at all: each repair collects all errors anew."""
 
 MAX_COPIED_BYTES = 64 * 1024 * 1024
 """Copies of values in the errors of all repairs together."""
