@@ -40,7 +40,11 @@ DescribeBy = Callable[[WorkerSpec, PluginRequests], Awaitable[Described]]
 
 
 class ConfigReloader:
-    """Reads the configuration again and hands it to the catalog, the pools and the requests of plugins."""
+    """Reads the configuration again and has it taken up.
+
+    Plugins, rules, quotas, callers, hooks, certificates, secrets and pools are told here. Whoever asks `config` for
+    each call or run has the new one by that: retries, approvals, batches and the orchestrator.
+    """
 
     def __init__(
         self,

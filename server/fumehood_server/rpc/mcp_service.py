@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -16,10 +15,10 @@ from fumehood_server.model.plugin import Kind
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.plugins.manifest_file import valid_plugin_name
 from fumehood_server.rpc import mcp_messages
-from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.tool_messages import availability_message
+from fumehood_server.rpc.unary_calls import call_outcome, start_call
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallOutcome
@@ -143,7 +142,7 @@ class McpService:
         Raises:
             RefusedError: the request is wrong in itself, or the call isn't admitted.
         """
-        server, caller, options = self._server, asking().admitted, request.options
+        options = request.options
         if not valid_plugin_name(request.plugin):
             raise _invalid("plugin is required, and is the name of a plugin")
         call_request = tool_pb.CallToolRequest(
@@ -156,24 +155,8 @@ class McpService:
             call_request.context.CopyFrom(options.context)
         if options.HasField("timeout"):
             call_request.timeout.CopyFrom(options.timeout)
-        try:
-            server.unread.check(caller.connection)
-            deadline = caller_deadline(context.time_remaining())
-            came_by = (f"{SERVICE}/{method}", context.invocation_metadata)
-            call = server.executor.start(
-                server.admission.read_request(call_request, deadline, caller=caller, came_by=came_by)
-            )
-        except RefusedError as exc:
-            server.refusals.call(method, exc.refusal, call_request, caller.recorded)
-            raise
-        try:
-            return await call.outcome()
-        except RefusedError as exc:
-            server.refusals.read_call(method, exc.refusal, call.request)
-            raise
-        except asyncio.CancelledError:  # gRPC's: its caller has gone away
-            call.abandon()
-            raise
+        full = f"{SERVICE}/{method}"
+        return await call_outcome(self._server, full, start_call(self._server, full, call_request, context))
 
 
 def _page(

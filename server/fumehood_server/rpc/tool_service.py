@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
@@ -25,6 +24,7 @@ from fumehood_server.rpc.recorded_calls import (
 from fumehood_server.rpc.session import MAX_MESSAGE_ELEMENTS, Session, SessionContext
 from fumehood_server.rpc.streaming import stream_call
 from fumehood_server.rpc.tool_filter import MAX_LISTING_ELEMENTS
+from fumehood_server.rpc.unary_calls import call_outcome, start_call
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -83,28 +83,11 @@ class ToolService:
 
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
         """One call."""
-        server, caller = self._server, asking().admitted
-        try:
-            server.unread.check(caller.connection)
-            deadline = caller_deadline(context.time_remaining())
-            came_by = (CALL_TOOL, context.invocation_metadata)
-            call = server.executor.start(
-                server.admission.read_request(request, deadline, caller=caller, came_by=came_by)
-            )
-        except RefusedError as exc:
-            server.refusals.call("CallTool", exc.refusal, request, caller.recorded)
-            raise
+        call = start_call(self._server, CALL_TOOL, request, context)
         del request  # the call holds what it needs of it, and the rest can be large
-        try:
-            outcome = await call.outcome()
-        except RefusedError as exc:
-            server.refusals.read_call("CallTool", exc.refusal, call.request)
-            raise
-        except asyncio.CancelledError:  # gRPC's: its caller has gone away
-            call.abandon()
-            raise
+        outcome = await call_outcome(self._server, CALL_TOOL, call)
         response = pb.CallToolResponse()
-        server.results.fill(response.result, outcome)
+        self._server.results.fill(response.result, outcome)
         return response.SerializeToString()
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
