@@ -1,4 +1,4 @@
-"""Reads of the journal beside the writer: a thread pool with a read-only connection each, and who waits for commits."""
+"""Reads of the journal beside the writer: threads with a read-only connection each, and who waits for commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fumehood_server.journal.store import Reader
 POLL_S = 0.2
 """Between two looks for what other sidecars have committed, while somebody waits for that."""
 THREADS = 2
-"""What waits for one waits in a queue, which the bounds of who asks keep short."""
+"""For what calls, approvals and runs wait for. What waits for one waits in a queue, which the bounds of who asks keep
+short."""
 
 _Value = TypeVar("_Value")
 
@@ -38,14 +39,22 @@ class JournalReads:
         self._own = threading.local()
         self._readers: set[Reader] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="journal-reads")
+        self._searches = ThreadPoolExecutor(1, thread_name_prefix="journal-searches")
 
     async def run(self, read: Callable[[Reader], _Value]) -> _Value:
-        """What `read` returns, on a thread. It must be bounded: nobody interrupts it.
+        """What `read` returns, on a thread. It must be short: calls, approvals and runs wait for these threads.
 
         Raises:
             StoreError: the journal can't be read.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
+
+    async def search(self, read: Callable[[Reader], _Value]) -> _Value:
+        """The same for what looks through a stretch of the journal: on a thread that no call waits for.
+
+        It must be bounded: nobody interrupts it. Raises as `run`.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._searches, self._run, read)
 
     async def beyond(self, position: int) -> int:
         """Return the journal's size once an event of this position is committed, by whichever sidecar.
@@ -67,7 +76,8 @@ class JournalReads:
 
     def close(self) -> None:
         """Wait for what is being read, and let go of the connections. Blocks."""
-        self._threads.shutdown(cancel_futures=True)
+        for threads in (self._threads, self._searches):
+            threads.shutdown(cancel_futures=True)
         for reader in self._readers:
             reader.close()
 

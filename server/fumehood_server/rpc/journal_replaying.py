@@ -81,7 +81,7 @@ async def replayed(run: str, reads: JournalReads, checks: DocumentChecks) -> Asy
         return len(calls), [*_messages(calls, results)]
 
     while not pages.done:
-        read_now, messages = await reads.run(read)
+        read_now, messages = await reads.search(read)
         count += read_now
         for message in messages:
             yield message
@@ -101,9 +101,9 @@ async def verified(
         StoreError: the journal can't be read.
     """
     pages = RunPages(run)
-    first = await reads.run(pages.read)
+    first = await reads.search(pages.read)
     while not first and not pages.done:
-        first = await reads.run(pages.read)
+        first = await reads.search(pages.read)
     found = await _replayed_run(run, reads, checks)
     if not first:
         if found is None:
@@ -170,7 +170,7 @@ async def _send(
         writer.write(await asyncio.to_thread(frame, first))
         await writer.drain()
         while not pages.done:
-            writer.write(await reads.run(lambda reader: frame(pages.read(reader))))
+            writer.write(await reads.search(lambda reader: frame(pages.read(reader))))
             await writer.drain()
         writer.write(END_FRAME)
         await writer.drain()

@@ -100,7 +100,7 @@ class JournalService:
         caller = context.peer()
         self._server.unread.check(caller)
         with self._listings.take(caller), _unavailable():
-            return await reads.run(read)
+            return await reads.search(read)
 
     async def watch_events(self, request: pb.WatchEventsRequest, context: _Context[pb.WatchEventsRequest]) -> None:
         """Events from a position on, and new ones."""

@@ -59,7 +59,7 @@ async def watched(reads: JournalReads, request: pb.WatchEventsRequest) -> AsyncG
             yield response.SerializeToString()
             continue
         span = Span(position, size if end is None else min(size, end))
-        data, position = await reads.run(_Page(query, span, payloads=request.include_payloads))
+        data, position = await reads.search(_Page(query, span, payloads=request.include_payloads))
         if data:
             yield data
 

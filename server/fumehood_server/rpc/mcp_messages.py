@@ -19,26 +19,29 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.rpc.result_messages import ResultWriter
 
 _Document = Mapping[str, Any]
-_Response = TypeVar(
-    "_Response",
+Response = TypeVar(
+    "Response",
     pb.ListResourcesResponse,
     pb.ListResourceTemplatesResponse,
     pb.ReadResourceResponse,
     pb.ListPromptsResponse,
     pb.GetPromptResponse,
 )
-_Fill = Callable[[_Response, _Document, tuple[Block, ...]], None]
+Fill = Callable[[Response, _Document, tuple[Block, ...]], None]
 
 
-def response_of(outcome: CallOutcome, response: _Response, fill: _Fill[_Response], results: ResultWriter) -> bytes:
-    """The serialised response of a reading. `response` is empty; `fill` writes what was read."""
-    error = outcome.error
-    if error is None:
-        try:
-            fill(response, orjson.loads(outcome.details_json), outcome.content)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            response.Clear()
-            error = _not_a_reading(outcome)
+def filled(outcome: CallOutcome, response: Response, fill: Fill[Response]) -> CallError | None:
+    """Write what was read into an empty response. Returns why it isn't that of a reading, with the response empty."""
+    try:
+        fill(response, orjson.loads(outcome.details_json), outcome.content)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        response.Clear()
+        return _not_a_reading(outcome)
+    return None
+
+
+def finished(outcome: CallOutcome, response: Response, error: CallError | None, results: ResultWriter) -> bytes:
+    """The serialised response, with how the reading went."""
     # By way of a result, which has its other parts in the same messages.
     result = tool_pb2.ToolResult()
     results.fill(result, replace(outcome, content=(), details_json="", error=error))
