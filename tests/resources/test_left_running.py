@@ -82,6 +82,19 @@ async def test_process_that_a_call_left_is_ended_when_no_call_is_under_way(hood:
     assert worker.state is WorkerState.READY, "control: the worker stays"
 
 
+async def test_worker_full_of_dead_processes_is_replaced_before_a_call_pays_for_them(hood: Hood) -> None:
+    worker, most = await worker_of(hood), hood.spec.policy.limits.processes // 4
+    for number in range(most + 1):
+        assert worker.state is WorkerState.READY, f"control: it stays with {number} of them"
+        assert value_in(await hood.call("leave", how="child", seconds=0.0)) == "child"
+        await until(lambda: worker._limits._idle_interval_s is not None)
+    await until_dead(worker)
+    said = [line.message for line in hood.logs.of("hostile").last(100)]
+    assert any(f"has {most + 1} dead processes" in message for message in said), said
+    assert not worker.life.failed
+    assert value_in(await hood.call("echo", text="x")) == "x"
+
+
 async def test_process_that_a_call_left_goes_on_in_a_server_that_keeps_its_state(hood: Hood) -> None:
     """Control to the one above: `one_process`, which is for servers that keep a browser, say."""
     spec = replace(hood.spec, all_levels=True)

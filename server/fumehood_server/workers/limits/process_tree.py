@@ -42,6 +42,17 @@ class Tree:
     """Private memory, and files in memory, mapped or not."""
 
 
+def children(pids: Iterable[int]) -> frozenset[int]:
+    """The children of processes, those among them that are dead and were not waited for, which no cgroup lists."""
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - as above
+                    found.update(map(int, file.read().split()))
+    return frozenset(found)
+
+
 def look(pids: list[int], memory_limit_bytes: int) -> Tree:
     """Add up a tree. Who ends meanwhile counts as nothing.
 

@@ -35,6 +35,9 @@ IDLE_CPU_S = 5.0
 Tidying up takes milliseconds, and a thread that wakes up now and then far less until an idle worker is ended anyway."""
 _BUSY_SHARE = 0.1
 """Who has used this share of the time since the last look is looked at again soon."""
+_ZOMBIES_SHARE = 4
+"""One in so many of the processes that it may have, dead and never waited for, has a worker replaced: they count for
+the kernel, and the next call would have fewer."""
 _NS = 1_000_000_000
 _LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Limit.SCRATCH})
 """Limits of the process and not of the call alone."""
@@ -163,7 +166,7 @@ class LimitEnforcement:
         if self._spec.all_levels:
             return
         left = frozenset(self._process.pids()) - self._own_pids
-        found, self._ended_pids = left - self._ended_pids, left
+        found, unreaped, self._ended_pids = left - self._ended_pids, left & self._ended_pids, left
         for pid in found:
             with contextlib.suppress(OSError):
                 pidfd = os.pidfd_open(pid)
@@ -175,6 +178,9 @@ class LimitEnforcement:
                     os.close(pidfd)
         if found:
             self._life.say(f"{len(found)} processes that its calls left running are ended", level="warning")
+        zombies = len(unreaped | (process_tree.children(self._own_pids) - left - self._own_pids))
+        if zombies > self._spec.policy.limits.processes // _ZOMBIES_SHARE:
+            self._replace_after_its_calls(f"has {zombies} dead processes that it has not waited for")
 
     def _idle_cpu_ns(self) -> int:
         if not self._meter.counts_time:
@@ -204,8 +210,12 @@ class LimitEnforcement:
 
     def _look_at_total(self, now_ns: int) -> None:
         """Its process comes near its own limit of processor time (RLIMIT_CPU): the next calls get another one."""
-        if now_ns >= self._spec.cpu_s * _NS and self._life.requested is EndRequest.NONE:
-            self._life.say("used as much processor time as one call may: it serves its calls and is replaced")
+        if now_ns >= self._spec.cpu_s * _NS:
+            self._replace_after_its_calls("used as much processor time as one call may")
+
+    def _replace_after_its_calls(self, why: str) -> None:
+        if self._life.requested is EndRequest.NONE:
+            self._life.say(f"{why}: it serves its calls and is replaced")
             self._life.request(EndRequest.STOP_ADMITTING)
 
     def _look_at_kills(self) -> None:
@@ -251,9 +261,8 @@ class LimitEnforcement:
             # What fills the process may stay there: the next calls get another one, and this one ends without a word.
             self.filled = True
             self._life.request(EndRequest.STOP_ADMITTING)
-        elif failure.details.get("reason") == _TOOLS_UNKNOWN and self._life.requested is EndRequest.NONE:
-            self._life.say("its server has not listed its tools for long: it serves its calls and is replaced")
-            self._life.request(EndRequest.STOP_ADMITTING)
+        elif failure.details.get("reason") == _TOOLS_UNKNOWN:
+            self._replace_after_its_calls("its server has not listed its tools for long")
         return error
 
     def attribute_death(self) -> CallError | None:
