@@ -45,11 +45,6 @@ class Frontier:
         if len(self._subtrees) != size.bit_count() or any(len(each) != HASH_BYTES for each in self._subtrees):
             raise ValueError(f"{len(self._subtrees)} subtrees are no tree of {size} leaves")
 
-    @property
-    def subtrees(self) -> tuple[bytes, ...]:
-        """See the constructor."""
-        return tuple(self._subtrees)
-
     def append(self, hashed_leaf: bytes) -> None:
         """Add one leaf, by its hash."""
         subtrees, size = self._subtrees, self.size

@@ -47,8 +47,10 @@ class Policy:
     write: tuple[str, ...] = ()
     """Absolute paths of folders granted for reading and writing, without symbolic links; same place inside.
 
-    No other grant may lie beneath one.
+    No other grant may lie beneath one. Nothing beneath them is executable, but for `runs_written`.
     """
+    runs_written: bool = False
+    """Whether what lies in the folders of `write` may be executed: for builds, which run what they make."""
     limits: Limits = field(default_factory=Limits)
     """Resource limits."""
     environment: tuple[tuple[str, str], ...] = ()

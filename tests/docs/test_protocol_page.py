@@ -169,7 +169,7 @@ LIMITS = Limits()
             "## 3.5",
             "fields of a frame",
             "12,288; 20,480 in `Ready`",
-            (frame_dispatch.MAX_ELEMENTS, frame_dispatch.MAX_READY_ELEMENTS) == (12_288, 20_480),
+            (frame_dispatch.MAX_FIELDS, frame_dispatch.MAX_READY_FIELDS) == (12_288, 20_480),
         ),
         ("## 3.5", "fields of a frame over 64 KiB", "12,288", frame_reader.UNCOUNTED_BYTES == 64 * KIB),
         ("## 3.5", "arguments of a call", "1 MiB", ServerTable().max_arguments_bytes == MIB),

@@ -123,6 +123,19 @@ def test_a_build_reaches_granted_hosts_and_its_copy_and_nothing_else(folder: Pat
     assert "build_hosts" in other.error["todo"]
 
 
+def test_a_build_runs_scripts_of_the_folder_and_programs_that_it_has_made(folder: Path) -> None:
+    manifest = folder / "plugin.toml"
+    manifest.write_text(manifest.read_text().replace('["sh", "build.sh"]', '["./make"]'))
+    (folder / "make").write_text(
+        "#!/bin/sh\nset -e\ncp /bin/echo own\n./own made > made\n! cp own /tmp/own || ! /tmp/own\n"
+    )
+    (folder / "make").chmod(0o755)
+    done = build(folder, "")
+    assert done.status == 0, done.stderr
+    contents = Path(done.json["plugins"][0]["environment"]) / "contents"
+    assert (contents / "made").read_text() == "made\n"
+
+
 @pytest.mark.parametrize(
     ("script", "problem"),
     [

@@ -95,6 +95,28 @@ def test_programs_cannot_be_run_from_where_data_is(tmp_path: Path) -> None:
     assert found == ["EACCES", "EACCES", "done"]
 
 
+@pytest.mark.promise("S103")
+@pytest.mark.parametrize("runs_written", [False, True])
+def test_programs_are_run_from_a_written_folder_where_the_policy_is_a_builds(
+    tmp_path: Path, *, runs_written: bool
+) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    found = inside(
+        tmp_path,
+        f"""
+        def run(path):
+            with open(path, "w") as script:
+                script.write("#!" + os.path.realpath(sys.executable) + "\\n")
+            os.chmod(path, 0o755)
+            return error_of(lambda: subprocess.run([path], check=True))
+        report([run("{made}/program"), run("/tmp/program")])
+        """,
+        Policy(level=Level.WRITE, write=(str(made),), runs_written=runs_written),
+    )
+    assert found == ["done" if runs_written else "EACCES", "EACCES"]
+
+
 @pytest.mark.promise("S203")
 def test_landlock_denies_what_the_mounts_allow(tmp_path: Path) -> None:
     found = inside(

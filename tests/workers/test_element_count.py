@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 from fumehood.v1 import plugin_pb2
 from fumehood.v1 import tool_service_pb2 as pb
-from fumehood_server.workers.process.frame_dispatch import MAX_ELEMENTS, MAX_READY_ELEMENTS
-from fumehood_server.workers.wire.element_count import (
-    ElementCounter,
-    MalformedMessageError,
-    has_more_elements,
-    nested_tags,
-)
+from fumehood_server.field_count import FieldCounter, MalformedMessageError, nested_tags
+from fumehood_server.workers.process.frame_dispatch import MAX_FIELDS, MAX_READY_FIELDS
+from fumehood_server.workers.wire.frame_reader import has_more_fields
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,14 +33,14 @@ def test_each_field_on_each_level_counts_once(blocks: list[str], details: str) -
     data = _result(blocks, details).SerializeToString()
     # The result, its number, its details unless they are empty, and each block with its text.
     count = 2 + bool(details) + 2 * len(blocks)
-    assert not has_more_elements(data, count)
-    assert has_more_elements(data, count - 1)
+    assert not has_more_fields(data, count)
+    assert has_more_fields(data, count - 1)
 
 
 @given(st.lists(_texts, max_size=20), st.integers(1, 9))
 def test_a_count_by_portions_comes_to_the_same(blocks: list[str], portion: int) -> None:
     data = _result(blocks, "{}").SerializeToString()
-    counter, portions = ElementCounter(data, nested_tags(plugin_pb2.PluginFrame.DESCRIPTOR)), 1
+    counter, portions = FieldCounter(data, nested_tags(plugin_pb2.PluginFrame.DESCRIPTOR)), 1
     while counter.has_more(portion):
         portions += 1
     assert portions == -(-(3 + 2 * len(blocks)) // portion)
@@ -57,14 +53,14 @@ def test_messages_that_contain_themselves_are_counted_on_every_level() -> None:
         inner = inner.combined.requests.add()
     inner.call.tool = "echo"
     nested = nested_tags(pb.SessionRequest.DESCRIPTOR)
-    assert not ElementCounter(request.SerializeToString(), nested).has_more(2 * 20 + 2)
-    assert ElementCounter(request.SerializeToString(), nested).has_more(2 * 20 + 1)
+    assert not FieldCounter(request.SerializeToString(), nested).has_more(2 * 20 + 2)
+    assert FieldCounter(request.SerializeToString(), nested).has_more(2 * 20 + 1)
 
 
 @given(st.binary(max_size=60))
 def test_what_the_parser_refuses_is_refused_or_within_the_count(data: bytes) -> None:
     try:
-        more = has_more_elements(data, len(data))
+        more = has_more_fields(data, len(data))
     except MalformedMessageError:
         return
     assert not more, "no field takes less than a byte"
@@ -81,7 +77,7 @@ def test_a_message_that_is_cut_short_is_malformed_for_both(blocks: list[str], da
     whole = _result(blocks, "{}").SerializeToString()
     cut = whole[: data.draw(st.integers(1, len(whole) - 1))]
     with pytest.raises(MalformedMessageError):
-        has_more_elements(cut, len(whole))
+        has_more_fields(cut, len(whole))
     with pytest.raises(DecodeError):
         plugin_pb2.PluginFrame.FromString(cut)
 
@@ -95,7 +91,7 @@ def test_the_largest_result_and_the_largest_ready_are_within_their_bounds() -> N
         said = content.annotations
         said.audience.extend(["user", "assistant"])
         said.priority, said.last_modified = 1, "2026-01-01"
-    assert not has_more_elements(frame.SerializeToString(), MAX_ELEMENTS)
+    assert not has_more_fields(frame.SerializeToString(), MAX_FIELDS)
 
     frame = plugin_pb2.PluginFrame()
     frame.ready.protocol_version = 1
@@ -115,7 +111,7 @@ def test_the_largest_result_and_the_largest_ready_are_within_their_bounds() -> N
         tool.timeout.seconds = 30
         tool.limits.memory_bytes = 1 << 30
         tool.limits.processes = 5
-    assert not has_more_elements(frame.SerializeToString(), MAX_READY_ELEMENTS)
+    assert not has_more_fields(frame.SerializeToString(), MAX_READY_FIELDS)
 
 
 def test_the_count_stops_at_its_bound_however_long_the_frame_is() -> None:
@@ -128,5 +124,5 @@ def test_the_count_stops_at_its_bound_however_long_the_frame_is() -> None:
             looked_at += 1
             return super().__getitem__(at)
 
-    assert has_more_elements(Watched(empty_headers), MAX_ELEMENTS)
-    assert looked_at < 4 * MAX_ELEMENTS
+    assert has_more_fields(Watched(empty_headers), MAX_FIELDS)
+    assert looked_at < 4 * MAX_FIELDS

@@ -57,7 +57,7 @@ async def test_process_is_killed_where_asking_it_to_end_fails(faulty: bool) -> N
 async def test_zygote_that_must_end_takes_its_calls_along_and_the_next_call_gets_another(bench: Bench) -> None:
     spec = bench.spec()
     async with bench.started("ctx.update('ready'); ctx.sleep(60)", spec=spec) as (attempt, _):
-        (pool,) = bench.pools._lives
+        (pool,) = bench.pools._pool_tasks
         assert isinstance(pool, PerCallPool)
         assert pool._source is not None
         (before,) = bench.zygotes(spec)

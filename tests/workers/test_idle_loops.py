@@ -113,6 +113,6 @@ def test_answer_that_nobody_takes_leaves_the_loop_asleep() -> None:
 
 
 def _ordered(bench: Bench) -> int:
-    (pool,) = bench.pools._lives
+    (pool,) = bench.pools._pool_tasks
     source = pool._source  # type: ignore[attr-defined] # of a pool for calls
     return 0 if source is None else int(source.pending)

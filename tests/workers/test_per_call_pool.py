@@ -99,7 +99,7 @@ def prewarmed(bench: Bench) -> int:
 
 def pending(bench: Bench) -> int:
     """Workers that the only pool there is has ordered, and that are not there."""
-    (pool,) = bench.pools._lives
+    (pool,) = bench.pools._pool_tasks
     source = pool._source  # type: ignore[attr-defined] # of a pool for calls
     return 0 if source is None else int(source.pending)
 
@@ -271,7 +271,7 @@ async def test_retired_pool_is_forgotten_when_its_last_process_has_ended(bench: 
     assert await bench.run("result = 1", spec=spec) == 1
     await bench.pools.retire(frozenset({spec.key}))
     async with asyncio.timeout(BOUND_S):
-        await bench.until(lambda: not bench.pools._lives)
+        await bench.until(lambda: not bench.pools._pool_tasks)
     assert not bench.pools.workers()
 
 

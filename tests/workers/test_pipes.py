@@ -35,7 +35,7 @@ class Worker:
     ends: int = 0
     broken: int = 0
     closed: bool = False
-    max_elements: int = 100
+    max_fields: int = 100
     close_after: int = 0
     """Nothing counts any more after this frame. 0: all count."""
     in_steps: frozenset[int] = frozenset()

@@ -103,7 +103,7 @@ async def test_caller_whose_start_failed_beside_a_busy_worker_is_served_after_th
 async def test_pool_whose_only_start_failed_is_forgotten_with_the_failure() -> None:
     async with pools_with(backoff_first_s=0.02, backoff_last_s=0.05) as bench:
         await bench.start_error(bench.spec("exits_at_start"))
-        assert len(bench.pools._lives) == 1, "control: the failure is remembered"
+        assert len(bench.pools._pool_tasks) == 1, "control: the failure is remembered"
         async with asyncio.timeout(BOUND_S):
-            while bench.pools._lives:  # noqa: ASYNC110 - the pools tell nobody that they are empty
+            while bench.pools._pool_tasks:  # noqa: ASYNC110 - the pools tell nobody that they are empty
                 await asyncio.sleep(POLL_S)

@@ -7,10 +7,8 @@ from fumehood_sdk.errors import Cancelled, ReplayDiverged, ToolError
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.runtime.missing_module import explain_missing_module
 from fumehood_sdk.runtime.reached_limit import reached_limit
-from fumehood_sdk.wire.plugin_frames import ERROR, WARNING, Failure
+from fumehood_sdk.wire.plugin_frames import ERROR, WARNING, Failure, cut_failure_message
 
-MAX_MESSAGE_CHARACTERS = 4096
-"""What fumehood/v1/plugin.proto keeps of a failure's message."""
 MAX_DETAILS_BYTES = 60_000
 """What the sidecar keeps of a failure's details: 64 KiB less what it adds."""
 
@@ -24,7 +22,7 @@ def describe_exception(call: Call, error: BaseException) -> Failure:
         if isinstance(error, ToolError):
             return _intended(call, error)
         if isinstance(error, ReplayDiverged):
-            return Failure(_cut(f"the call does not run as it ran before: {error}"), "replay_diverged")
+            return Failure(cut_failure_message(f"the call does not run as it ran before: {error}"), "replay_diverged")
         if call.cancel_reason is not None and type(error).__name__ in ("Cancelled", "CancelledError"):
             return cancelled_failure(call)
         return _unexpected(call, error)
@@ -57,7 +55,9 @@ def _intended(call: Call, error: ToolError) -> Failure:
             call.sink.write_log(call, WARNING, f"the failure's details exceed {MAX_DETAILS_BYTES} bytes: dropped", b"")
             details_json = b""
     reason = str(error.reason) or ("transient" if error.retryable else "")
-    return Failure(_cut(str(error.message)), reason, retryable=error.retryable, details_json=details_json)
+    return Failure(
+        cut_failure_message(str(error.message)), reason, retryable=error.retryable, details_json=details_json
+    )
 
 
 def _unexpected(call: Call, error: BaseException) -> Failure:
@@ -72,8 +72,10 @@ def _unexpected(call: Call, error: BaseException) -> Failure:
         # What can't be imported for want of descriptors or memory is no reason to be silent about just that.
     message = f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")
     if limit:
-        return Failure(_cut(message), "resource_exhausted", details_json=dumps({"exception": name, "limit": limit}))
-    return Failure(_cut(message), "exception", details_json=dumps({"exception": name}))
+        return Failure(
+            cut_failure_message(message), "resource_exhausted", details_json=dumps({"exception": name, "limit": limit})
+        )
+    return Failure(cut_failure_message(message), "exception", details_json=dumps({"exception": name}))
 
 
 def _verb(error: BaseException) -> str:
@@ -85,10 +87,6 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
         return "(its text can't be read)"
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE_CHARACTERS else message[: MAX_MESSAGE_CHARACTERS - 1] + "…"
 
 
 def _log(call: Call, error: BaseException, name: str) -> None:

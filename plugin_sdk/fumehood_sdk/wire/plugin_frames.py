@@ -98,6 +98,15 @@ def _encode_block(block: Block) -> bytes:
     return out + bytes_field(0x2A, inner + text_field(0x1A, said.last_modified))
 
 
+MAX_FAILURE_CHARACTERS = 4096
+"""What fumehood/v1/plugin.proto keeps of a failure's message."""
+
+
+def cut_failure_message(message: str) -> str:
+    """A failure's message, as much of it as is kept."""
+    return message if len(message) <= MAX_FAILURE_CHARACTERS else message[: MAX_FAILURE_CHARACTERS - 1] + "…"
+
+
 class Failure:
     """Why a call failed: `ToolFailure`, and what is shown beside it."""
 

@@ -24,14 +24,12 @@ class Hello:
         "readable_paths",
         "secrets",
         "side_effects",
-        "sidecar_version",
         "takes_inferences",
         "writable_paths",
     )
 
     def __init__(self) -> None:
         self.protocol_versions: list[int] = []
-        self.sidecar_version = ""
         self.plugin = ""
         self.side_effects = 0
         self.max_frame_bytes = 0
@@ -269,7 +267,6 @@ _HELLO_NUMBERS = {
 }
 _HELLO_SPANS = {
     0x0A: "protocol_versions",
-    0x12: "sidecar_version",
     0x1A: "plugin",
     0x3A: "readable_paths",
     0x42: "writable_paths",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
 from fumehood_sandbox.outside.bubblewrap_arguments import SCRATCH
+from fumehood_sandbox.outside.grants import is_within
 from fumehood_sandbox.policy import Mount
 from fumehood_sandbox.program import Executable, Program
 
@@ -41,14 +42,14 @@ class PathView:
 
     def translate_path(self, path: str) -> str:
         """The path to use for one that the policy or the program names."""
-        if _beneath(path, self.moved):
+        if is_within(path, self.moved):
             return self.links + path
-        if _beneath(path, self.kept):
+        if is_within(path, self.kept):
             return path
         for folder in SCRATCH:
-            if _beneath(path, (folder,)):
+            if is_within(path, (folder,)):
                 return self.scratch + path[len(folder) :]
-        leads_to_moved = any(_beneath(each, (path,)) for each in self.moved)
+        leads_to_moved = any(is_within(each, (path,)) for each in self.moved)
         return self.links + path if leads_to_moved else path
 
     def translate_environment(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -69,11 +70,7 @@ class PathView:
         return replace(program, path=folders, argv=tuple(self._translate_arguments(program.argv)))
 
     def _translate_arguments(self, arguments: Iterable[str]) -> Iterator[str]:
-        return (self.translate_path(each) if _beneath(each, self.moved) else each for each in arguments)
-
-
-def _beneath(path: str, folders: Iterable[str]) -> bool:
-    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+        return (self.translate_path(each) if is_within(each, self.moved) else each for each in arguments)
 
 
 def make_path_view(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tuple[int, int] | None) -> PathView:
@@ -123,7 +120,7 @@ def _check_apart(base: str, shown: Iterable[str]) -> None:
     """Else one program could read what others have in scratch, or turn the links by which they find their modules."""
     real = os.path.realpath(base)
     for path in shown:
-        if _beneath(real, (os.path.realpath(path),)):
+        if is_within(real, (os.path.realpath(path),)):
             raise SandboxUnavailableError(
                 "scratch",
                 f"the launcher's temporary folder lies in {path}, which the policy shows to the program",
@@ -158,7 +155,7 @@ def _sources_by_target(runtime: tuple[Mount, ...]) -> dict[str, str]:
     links = {mount.target: mount.source for mount in runtime if mount.source and mount.source != mount.target}
     for target in links:
         for above in links:
-            if target != above and _beneath(target, (above,)):
+            if target != above and is_within(target, (above,)):
                 raise SandboxUnavailableError(
                     "mounts",
                     f"{target} lies within {above}, which is a link where there is no mount namespace",

@@ -107,7 +107,7 @@ def _spawn(
     run, listed = runtime_rules(checked.runtime)
     ruleset = landlock.ruleset(
         landlock.supported_abi(),
-        run=run,
+        run=(*run, *checked.run_written),
         listing=listed,
         read=(view.links, *_OWN_PROCESS, *filter(os.path.exists, _MACHINE), *(grant.path for grant in checked.read)),
         write=(view.scratch, *(grant.path for grant in checked.write)),

@@ -79,7 +79,10 @@ def landlock_ruleset(checked: CheckedPolicy, abi: int, *, forks: bool = False) -
     """The same file system once more, as Landlock's rules."""
     return landlock.ruleset(
         abi,
-        run=(mount.target for mount in checked.runtime if mount.source and not _is_link(mount, checked.runtime)),
+        run=(
+            *(mount.target for mount in checked.runtime if mount.source and not _is_link(mount, checked.runtime)),
+            *checked.run_written,
+        ),
         listing=("/",),
         read=("/proc", *(grant.path for grant in checked.read)),
         write=(*((FORK_SCRATCH_PARENT,) if forks else SCRATCH), *(grant.path for grant in checked.write)),

@@ -43,6 +43,11 @@ class CheckedPolicy:
     """None lies beneath another, or is granted for writing too."""
     write: tuple[PinnedGrant, ...]
 
+    @property
+    def run_written(self) -> tuple[str, ...]:
+        """The paths of `write` in which programs may be run."""
+        return tuple(grant.path for grant in self.write) if self.policy.runs_written else ()
+
 
 def check_policy(policy: Policy, stack: ExitStack) -> CheckedPolicy:
     """Check everything about a policy that can be checked before anything starts.
@@ -97,7 +102,7 @@ def _check_runtime(runtime: Iterable[Mount]) -> None:
         for what, path in (("source", mount.source), ("target", mount.target)):
             if path or what == "target":
                 _check_path(f"runtime {what}", path)
-        if mount.target == "/" or _within(mount.target, _OURS[:2]) or mount.target in _OURS:
+        if mount.target == "/" or is_within(mount.target, _OURS[:2]) or mount.target in _OURS:
             raise PolicyError("runtime", f"nothing can be mounted at {mount.target}: that place is the sandbox's own")
         if mount.source in {"", "/"}:
             if mount.source:
@@ -112,7 +117,7 @@ def _without_repetition(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     moved = tuple(mount.target for mount in mounts if mount.source != mount.target)
 
     def is_repeated(mount: Mount) -> bool:
-        if mount.source != mount.target or _within(mount.target, moved):
+        if mount.source != mount.target or is_within(mount.target, moved):
             return False
         return any(above in plain for above in _folders_above(mount.target))
 
@@ -146,7 +151,7 @@ def _pin(field: str, path: str, stack: ExitStack) -> PinnedGrant:
     real = os.path.realpath(path)
     if real != path:
         raise PolicyError(field, f"{path} is, or lies behind, a symbolic link: if {real} is meant, grant that")
-    if real == "/" or _within(real, _KERNEL_FOLDERS):
+    if real == "/" or is_within(real, _KERNEL_FOLDERS):
         raise PolicyError(field, f"{path} can't be granted: it reaches the whole machine")
     fd = -1
     try:
@@ -181,7 +186,7 @@ def _pinned_for_reading(policy: Policy, write: tuple[PinnedGrant, ...], stack: E
     pinned = [_pin("read", path, stack) for path in policy.read]
     kept: list[PinnedGrant] = []
     for grant in sorted(pinned, key=lambda grant: grant.path):
-        if grant.path not in writable and not _within(grant.path, tuple(each.path for each in kept)):
+        if grant.path not in writable and not is_within(grant.path, tuple(each.path for each in kept)):
             kept.append(grant)
     return tuple(kept)
 
@@ -189,7 +194,7 @@ def _pinned_for_reading(policy: Policy, write: tuple[PinnedGrant, ...], stack: E
 def _outermost(field: str, grants: Iterable[PinnedGrant]) -> tuple[PinnedGrant, ...]:
     ordered = sorted({grant.path: grant for grant in grants}.values(), key=lambda grant: grant.path)
     for above, below in _pairs(ordered):
-        if _within(below.path, (above.path,)):
+        if is_within(below.path, (above.path,)):
             raise PolicyError(field, f"{below.path} lies beneath {above.path}, which is granted already")
     return tuple(ordered)
 
@@ -201,7 +206,7 @@ def _pairs(grants: list[PinnedGrant]) -> Iterator[tuple[PinnedGrant, PinnedGrant
 def _check_nothing_beneath(path: str, runtime: Iterable[Mount], read: Iterable[PinnedGrant]) -> None:
     """A mount point beneath a writable folder could be a link that the plugin left there, to anywhere outside."""
     for target in (*(mount.target for mount in runtime), *(grant.path for grant in read)):
-        if _within(target, (path,)):
+        if is_within(target, (path,)):
             raise PolicyError(
                 "write", f"{target} must be mounted beneath {path}, which is writable: grant a narrower folder"
             )
@@ -210,5 +215,6 @@ def _check_nothing_beneath(path: str, runtime: Iterable[Mount], read: Iterable[P
             raise PolicyError("write", f"{path} is the sandbox's own place: grant a folder in it")
 
 
-def _within(path: str, folders: tuple[str, ...]) -> bool:
+def is_within(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is one of the folders, or lies in one, by their names alone."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)

@@ -49,9 +49,9 @@ class CertificateFiles:
     expires_first: Path
     """The file in which that is."""
 
-    def expires_in_s(self, now: datetime | None = None) -> float:
+    def expires_in_s(self) -> float:
         """Seconds until then. Below 0: it has."""
-        return (self.expires - (now or datetime.now(UTC))).total_seconds()
+        return (self.expires - datetime.now(UTC)).total_seconds()
 
 
 def read_certificates(tls: TlsConfig) -> CertificateFiles:

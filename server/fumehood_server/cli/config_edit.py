@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 from fumehood_sandbox import Level
 
 from fumehood_server.config.load import load_config
+from fumehood_server.config.operator_files import changing, unwritable
 from fumehood_server.config.toml_source import TomlSource, read_toml
+from fumehood_server.config.toml_text import toml_string
 from fumehood_server.errors import ConfigError
 
 NEW_FILE = """\
@@ -89,72 +92,96 @@ def append_entry(path: Path, entry: Entry) -> str:
     The new file is loaded as a sidecar would before it replaces the old one, so that an invalid grant changes nothing.
 
     Raises:
-        ConfigError: the file with the entry would not be valid, or it can't be written.
+        ConfigError: its folder is gone, the file with the entry would not be valid, or it can't be written.
     """
-    try:
-        old = path.read_text() if path.exists() else NEW_FILE
-        text = entry.toml_text(path.parent)
+    if not entry.folder.is_dir():
+        raise ConfigError(entry.folder, "is not there any more", hint="run the command again")
+    with _changing(path) as real:
+        old = _text_of(real) if real.exists() else NEW_FILE
+        text = entry.toml_text(real.parent)
         if old and not old.endswith("\n"):
             text = "\n" + text
-        _replace(path, old + text)
-    except OSError as error:
-        raise ConfigError(path, f"can't be written: {error.strerror}", hint="make its folder writable") from error
+        _replace(real, old + text)
     return text
 
 
-def remove_entry(path: Path, index: int) -> str:
-    """Remove the `[[plugin]]` of this index, with the tables and comments in it, and return what was removed.
+def names_plugin(path: Path, folder: Path) -> bool:
+    """Whether the file has a `[[plugin]]` of this folder by now. One that can't be read may have.
+
+    Raises:
+        ConfigError: another process goes on changing it.
+    """
+    if not path.exists():
+        return False
+    with _changing(path) as real:
+        try:
+            return _find(read_toml(real), real.parent, folder) is not None
+        except ConfigError:
+            return True
+
+
+def remove_entry(path: Path, plugin: Path) -> str:
+    """Remove the `[[plugin]]` of this folder, with the tables and comments in it, and return what was removed.
 
     A comment that stands apart from the entry, by an empty line, stays.
 
     Raises:
-        ConfigError: the entry is not written as a block of lines, the file without it would not be valid, or it can't
-            be written.
+        ConfigError: there is none any more, it is not written as a block of lines, the file without it would not be
+            valid, or it can't be written.
     """
-    source = read_toml(path)
-    lines = _text_of(path).splitlines(keepends=True)
-    start, after = _span(source, index, lines)
-    removed = "".join(lines[start:after])
-    rest = after
-    if start == 0 or not lines[start - 1].strip():  # one of the two gaps goes with it
-        while rest < len(lines) and not lines[rest].strip():
-            rest += 1
-    kept = lines[:start] + lines[rest:]
-    while kept and rest >= len(lines) and not kept[-1].strip():
-        kept.pop()
-    plugins = list(source.data["plugin"])
-    del plugins[index]
-    wanted = {**source.data, "plugin": plugins}
-    if not plugins:
-        del wanted["plugin"]
-    _change(path, "".join(kept), wanted)
+    with _changing(path) as real:
+        source, index = _entry(real, plugin)
+        lines = _text_of(real).splitlines(keepends=True)
+        start, after = _span(source, index, lines)
+        removed = "".join(lines[start:after])
+        rest = after
+        if start == 0 or not lines[start - 1].strip():  # one of the two gaps goes with it
+            while rest < len(lines) and not lines[rest].strip():
+                rest += 1
+        kept = lines[:start] + lines[rest:]
+        while kept and rest >= len(lines) and not kept[-1].strip():
+            kept.pop()
+        plugins = list(source.data["plugin"])
+        del plugins[index]
+        wanted = {**source.data, "plugin": plugins}
+        if not plugins:
+            del wanted["plugin"]
+        _change(real, "".join(kept), wanted)
     return removed
 
 
-def change_path(path: Path, index: int, folder: Path) -> None:
-    """Have the `[[plugin]]` of this index name another folder.
+def change_path(path: Path, plugin: Path, folder: Path) -> None:
+    """Have the `[[plugin]]` of this folder name another one.
 
     Raises:
         ConfigError: as `remove_entry`.
     """
-    source = read_toml(path)
-    lines = _text_of(path).splitlines(keepends=True)
-    at = source.line(("plugin", index, "path")) - 1
-    lines[at] = _PATH_LINE.sub(lambda found: found[1] + _quoted(folder, path.parent), lines[at], count=1)
-    plugins = [dict(each) for each in source.data["plugin"]]
-    plugins[index]["path"] = str(folder.relative_to(path.parent) if folder.is_relative_to(path.parent) else folder)
-    _change(path, "".join(lines), {**source.data, "plugin": plugins})
+    with _changing(path) as real:
+        source, index = _entry(real, plugin)
+        lines = _text_of(real).splitlines(keepends=True)
+        at = source.line(("plugin", index, "path")) - 1
+        lines[at] = _PATH_LINE.sub(lambda found: found[1] + _quoted(folder, real.parent), lines[at], count=1)
+        plugins = [dict(each) for each in source.data["plugin"]]
+        plugins[index]["path"] = str(folder.relative_to(real.parent) if folder.is_relative_to(real.parent) else folder)
+        _change(real, "".join(lines), {**source.data, "plugin": plugins})
 
 
 def grant_secrets(
-    path: Path, index: int, names: Sequence[str], new_secrets: Mapping[str, tuple[str, Path | str]]
+    path: Path, plugin: Path, names: Sequence[str], new_secrets: Mapping[str, tuple[str, Path | str]]
 ) -> None:
-    """Grant the `[[plugin]]` of this index more secrets, and append the `[secrets.NAME]` that are new.
+    """Grant the `[[plugin]]` of this folder more secrets, and append the `[secrets.NAME]` that are new.
 
     Raises:
         ConfigError: as `remove_entry`.
     """
-    source = read_toml(path)
+    with _changing(path) as real:
+        _grant_secrets(real, plugin, names, new_secrets)
+
+
+def _grant_secrets(
+    path: Path, plugin: Path, names: Sequence[str], new_secrets: Mapping[str, tuple[str, Path | str]]
+) -> None:
+    source, index = _entry(path, plugin)
     lines = _text_of(path).splitlines(keepends=True)
     plugins = [dict(each) for each in source.data["plugin"]]
     known = plugins[index].get("secrets")
@@ -179,6 +206,32 @@ def _new_secrets(secrets: Mapping[str, tuple[str, Path | str]], base: Path) -> I
         yield from ("", f"[secrets.{json.dumps(name)}]", f"{key} = {shown}")
 
 
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[Path]:
+    try:
+        with changing(path) as real:
+            yield real
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _entry(path: Path, plugin: Path) -> tuple[TomlSource, int]:
+    """The file, and which of its `[[plugin]]` is of this folder."""
+    source = read_toml(path)
+    index = _find(source, path.parent, plugin)
+    if index is None:
+        hint = "it has been changed since: look at it, and try again"
+        raise ConfigError(path, f"names no plugin in {plugin} any more", hint=hint)
+    return source, index
+
+
+def _find(source: TomlSource, base: Path, plugin: Path) -> int | None:
+    for index, each in enumerate(source.data.get("plugin", ())):
+        if (base / each["path"]).resolve() == plugin:
+            return index
+    return None
+
+
 def _span(source: TomlSource, index: int, lines: list[str]) -> tuple[int, int]:
     """Where an entry begins and ends in the lines: with the comments that follow its last value directly."""
     own = ("plugin", index)
@@ -201,17 +254,19 @@ def _change(path: Path, text: str, wanted: Mapping[str, object]) -> None:
         same = False
     if not same:
         raise ConfigError(path, "can't be changed by line as it is written", hint="change its [[plugin]] by hand")
-    try:
-        _replace(path, text)
-    except OSError as error:
-        raise ConfigError(path, f"can't be written: {error.strerror}", hint="make its folder writable") from error
+    _replace(path, text)
 
 
 def _replace(path: Path, text: str) -> None:
     """Put a new file in place of the old one, once it was loaded as a sidecar would."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(text, newline="")
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        problem = "can't hold a path that is not UTF-8, which TOML is"
+        raise ConfigError(path, problem, hint="rename the folder or file") from error
+    try:
+        new.write_bytes(data)
         if path.exists():
             new.chmod(path.stat().st_mode & 0o777)
         load_config(new)
@@ -229,5 +284,4 @@ def _text_of(path: Path) -> str:
 
 def _quoted(path: Path, base: Path) -> str:
     shown = path.relative_to(base) if path.is_relative_to(base) else path
-    # JSON's strings are TOML's basic strings, bar DEL, which TOML wants escaped.
-    return json.dumps(str(shown), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return toml_string(str(shown))

@@ -33,9 +33,9 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def hanging(text: str, indent: str = "    ") -> str:
+def hanging(text: str) -> str:
     """Text of several lines, each but the first indented, so that none that others have written reads as ours."""
-    return text.replace("\n", "\n" + indent)
+    return text.replace("\n", "\n    ")
 
 
 def summary(text: str) -> str:

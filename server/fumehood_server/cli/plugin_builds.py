@@ -23,7 +23,7 @@ from fumehood_server.plugins.environments.installer import find_installer
 from fumehood_server.plugins.environments.packages import install_packages
 from fumehood_server.plugins.environments.plugin_lock import LockedPackage
 from fumehood_server.plugins.environments.sandboxed_build import BuildCommand, build_plugin
-from fumehood_server.plugins.manifest import Manifest, try_manifest
+from fumehood_server.plugins.manifest import Manifest
 from fumehood_server.plugins.store import folder_digest, temporary_store
 
 
@@ -49,18 +49,6 @@ class Built:
             "packages": self.packages,
             "built": self.built,
         }
-
-
-def manifest_in(folder: Path) -> Manifest:
-    """The manifest of the plugin in `folder`.
-
-    Raises:
-        ConfigError: it is not valid; the first problem.
-    """
-    reading = try_manifest(folder)
-    if reading.manifest is None:
-        raise reading.problems[0]
-    return reading.manifest
 
 
 def build_for(

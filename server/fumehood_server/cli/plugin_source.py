@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fumehood_server.cli.config_edit import names_plugin
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.output import note
 from fumehood_server.config import SidecarConfig
@@ -53,8 +54,13 @@ def opened_source(text: str, config: SidecarConfig, *, quiet: bool = False) -> I
             note(f"{installed.archive} {installed.archive_digest}\n  in {installed.folder}")
         yield source
     finally:
-        if installed.is_new and not source.kept:
+        if installed.is_new and not source.kept and not _is_named(installed.folder, config):
             uninstall(installed.folder, config.server.state_dir)
+
+
+def _is_named(folder: Path, config: SidecarConfig) -> bool:
+    """Whether another command has put the same folder into the configuration meanwhile."""
+    return config.path is not None and names_plugin(config.path, folder)
 
 
 def _fetch(requirement: str, config: SidecarConfig) -> Installed:

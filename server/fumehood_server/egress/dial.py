@@ -19,9 +19,9 @@ _IPV4 = 4
 class TcpDialler:
     """A `Dialler` over real sockets."""
 
-    def __init__(self, trust: TlsTrust | None = None) -> None:
-        """Verify certificates by `trust`."""
-        self._trust = trust or TlsTrust()
+    def __init__(self) -> None:
+        """The trust store is read when it is first needed."""
+        self._trust = TlsTrust()
 
     async def dial(self, address: IPAddress, port: int, *, tls_name: str | None) -> Stream:
         """See `Dialler`."""

@@ -297,3 +297,8 @@ def load_tree(reader: Reader, size: int | None = None) -> Tree:
     with closing(reader):
         size = reader.size() if size is None else size
         return Tree.load(size, reader.tile, reader.bodies(size - size % TILE_HASHES, size))
+
+
+def read_payload(reader: Reader, event: StoredEvent) -> bytes | None:
+    """The first payload of an event. None: it has none, or it is no longer kept."""
+    return reader.payloads(event.position, event.position + 1).get((event.position, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import anyio.lowlevel
 import grpc
@@ -65,7 +65,6 @@ class SidecarLink:
         target: str,
         *,
         credentials: grpc.ChannelCredentials | None = None,
-        options: Sequence[tuple[str, Any]] = (),
         remedy: str = "",
     ) -> None:
         """Nothing is dialled yet. Without `credentials` the connection is in plain text.
@@ -80,7 +79,6 @@ class SidecarLink:
             # A sidecar that starts anew is there again within a second.
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            *options,
         ]
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(target, options)

@@ -28,17 +28,24 @@ class Bindings:
 
     def change_since(self, subject: Subject) -> str:
         """The first of what has changed, but for arguments and caller, in words. Empty: nothing has."""
-        name, tool = subject.tool, self._tools.find(subject.tool)
-        if tool is None or tool.spec is None:
-            return f"{name} can't be called as things are now"
-        changes = (
-            (subject.policy != self._policy.version, "the rules have changed since it was asked for"),
-            (subject.permission != str(tool.permission), f"the permission of {name} has changed"),
-            (subject.definition != tool.definition_digest, f"the definition of {name} has changed"),
-            (subject.plugin != tool.spec.plugin_digest, f"the plugin of {name} has changed"),
-            (subject.sandbox != tool.spec.reach, f"what {name} may touch has changed"),
-        )
-        return next((words for is_so, words in changes if is_so), "")
+        change = change_of_tool(subject, self._tools.find(subject.tool))
+        if not change and subject.policy != self._policy.version:
+            return "the rules have changed since it was asked for"
+        return change
 
 
-__all__ = ["Bindings", "KnownTools"]
+def change_of_tool(subject: Subject, tool: RegisteredTool | None) -> str:
+    """The first of what has changed of the tool, which is `tool` now, in words. Empty: nothing has."""
+    name = subject.tool
+    if tool is None or tool.spec is None:
+        return f"{name} can't be called as things are now"
+    changes = (
+        (subject.permission != str(tool.permission), f"the permission of {name} has changed"),
+        (subject.definition != tool.definition_digest, f"the definition of {name} has changed"),
+        (subject.plugin != tool.spec.plugin_digest, f"the plugin of {name} has changed"),
+        (subject.sandbox != tool.spec.reach, f"what {name} may touch has changed"),
+    )
+    return next((words for is_so, words in changes if is_so), "")
+
+
+__all__ = ["Bindings", "KnownTools", "change_of_tool"]

@@ -162,7 +162,10 @@ class WorkerPools(Protocol):
     """All workers of the sidecar, by spec."""
 
     def try_acquire(self, spec: WorkerSpec) -> WorkerLease | None:
-        """A lease of a warm worker, or None when there is none right now. Costs no await: the usual path of a call."""
+        """A lease of a warm worker, or None when there is none right now.
+
+        The usual path of a call: what awaits nothing needs no timeout around it, which costs more than the lease.
+        """
 
     async def acquire(self, spec: WorkerSpec) -> WorkerLease:
         """A lease, after starting a worker or waiting for one.

@@ -10,7 +10,7 @@ import orjson
 
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import decode
-from fumehood_server.journal.store import EventFilter, Reader, StoredEvent, StoreError
+from fumehood_server.journal.store import EventFilter, Reader, StoredEvent, StoreError, read_payload
 from fumehood_server.model.call import CallError
 from fumehood_server.model.run_events import (
     InferenceEnd,
@@ -21,14 +21,10 @@ from fumehood_server.model.run_events import (
     RunSteeringTaken,
     RunToolRefused,
 )
-from fumehood_server.orchestration.answers import (
-    answer_from_json,
-    error_from_json,
-    response_from_json,
-    tools_from_document,
-)
+from fumehood_server.orchestration.answers import answer_from_json, error_from_json, response_from_json
 from fumehood_server.orchestration.engines.engine import InferenceAnswer, OfferedTool
 from fumehood_server.orchestration.messages import Message, messages_from_json
+from fumehood_server.orchestration.tool_offers import tools_from_document
 
 if TYPE_CHECKING:
     from fumehood_server.orchestration.response import SystemResponse
@@ -135,7 +131,7 @@ def _read(reader: Reader, request_id: str) -> RecordedRun | None:
             run.sidecar = fields["sidecar"]
         if run.sidecar != fields["sidecar"]:
             continue  # of one that was taken for dead, and came back
-        payload = _payload(reader, event)
+        payload = read_payload(reader, event)
         size += len(payload or b"")
         if size > MAX_BYTES:
             run.is_cut = True
@@ -148,7 +144,7 @@ def _read(reader: Reader, request_id: str) -> RecordedRun | None:
 
 def _started(reader: Reader, event: StoredEvent, data: Mapping[str, Any]) -> RecordedRun:
     run = RecordedRun(data["request_hash"], data["caller"], event.time_us, mode=data["mode"])
-    payload = _payload(reader, event)
+    payload = read_payload(reader, event)
     if payload is not None:
         start = orjson.loads(payload)
         run.request, run.constrains = start["request"], start["constrains"]
@@ -185,7 +181,3 @@ def _answer(data: Mapping[str, object], payload: bytes | None) -> RecordedAnswer
     if data["error_code"]:
         return RecordedAnswer(input_hash, None, error_from_json(orjson.loads(payload)))
     return RecordedAnswer(input_hash, answer_from_json(payload), None)
-
-
-def _payload(reader: Reader, event: StoredEvent) -> bytes | None:
-    return reader.payloads(event.position, event.position + 1).get((event.position, 0))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import json
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +15,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field, ValidationError
 
+from fumehood_server.config.operator_files import changing, unwritable
 from fumehood_server.config.tables import Table
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.json_keys import first_duplicate
@@ -33,9 +31,6 @@ LOCK_LIMIT_BYTES = 64 * 1024 * 1024
 _REMEDY = (
     "restore the file from version control, or remove it and pin each plugin again with `fumehood plugin add PATH`"
 )
-_WRITER_WAIT_S = 5.0
-"""To wait for another process that writes the file, which takes milliseconds."""
-_WRITER_POLL_S = 0.02
 _SURROGATE = re.compile(rb"\\u[dD]")
 
 
@@ -184,6 +179,8 @@ def _read(path: Path) -> bytes | None:
                 raise ConfigError(path, "is not a regular file", hint=_REMEDY)
             return opened.read(LOCK_LIMIT_BYTES + 1)
     except FileNotFoundError:
+        if path.is_symlink():  # to what is not mounted, say: as no lock it would have everything pinned anew
+            raise ConfigError(path, "is a symlink that leads nowhere", hint="mend it, or remove it") from None
         return None
     except OSError as exc:
         raise ConfigError(path, f"can't be read: {exc.strerror}") from exc
@@ -235,34 +232,15 @@ def unpin_plugin(path: Path, name: str) -> bool:
 
 def _update(path: Path, change: Callable[[Lock], Lock]) -> Lock:
     try:
-        with _write_lock(path):
+        with changing(path) as real:
             old = read_lock(path)
             new = change(old)
-            if new != old or not path.exists():
-                _replace(path, lock_text(new))
+            if new != old or not real.exists():
+                _replace(real, lock_text(new))
             return new
     except OSError as exc:
         hint = "make the folder writable, or pin beforehand with `fumehood plugin add PATH`"
-        raise ConfigError(path, f"can't be written: {exc.strerror}", hint=hint) from exc
-
-
-@contextlib.contextmanager
-def _write_lock(path: Path) -> Iterator[None]:
-    """Hold an flock on the folder: a lock on the file would be lost when the file is replaced."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        deadline = time.monotonic() + _WRITER_WAIT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ConfigError(path, "is being written by another process", hint="try again") from None
-                time.sleep(_WRITER_POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
+        raise unwritable(path, exc, hint) from exc
 
 
 def _replace(path: Path, text: str) -> None:

@@ -86,6 +86,18 @@ class ManifestReading:
     problems: tuple[ConfigError, ...]
 
 
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the plugin in `folder`.
+
+    Raises:
+        ConfigError: it is not valid; the first problem.
+    """
+    reading = try_manifest(folder)
+    if reading.manifest is None:
+        raise reading.problems[0]
+    return reading.manifest
+
+
 def try_manifest(folder: Path) -> ManifestReading:
     """Read the manifest in `folder`, with all problems that can be found. Never raises ConfigError."""
     folder = folder.resolve()

@@ -13,7 +13,7 @@ from typing import Any
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.recorded import read_call
-from fumehood_server.journal.store import Reader, StoredEvent
+from fumehood_server.journal.store import Reader, StoredEvent, read_payload
 from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.events import ExecuteCancelled, ExecuteEnd, ExecuteStart, ExecuteValues
 from fumehood_server.model.recorded import RecordedCall
@@ -161,10 +161,10 @@ def _read(reader: Reader, call_id: str) -> ReplayableCall:
         plugin_digest=data.get("plugin", ""),
         definition_digest=data.get("definition", ""),
         context=fields["context"],
-        arguments=_payload(reader, begun),
+        arguments=read_payload(reader, begun),
         values=_values(reader, events, recorded.outcome),
         recorded=recorded,
-        result=_payload(reader, ends[-1]) if ends else None,
+        result=read_payload(reader, ends[-1]) if ends else None,
     )
 
 
@@ -178,9 +178,5 @@ def _values(reader: Reader, events: list[StoredEvent], outcome: CallOutcome | No
     ]
     if not told:
         return TakenValues()
-    data = _payload(reader, told[-1])
+    data = read_payload(reader, told[-1])
     return None if data is None else TakenValues.from_json(data)
-
-
-def _payload(reader: Reader, event: StoredEvent) -> bytes | None:
-    return reader.payloads(event.position, event.position + 1).get((event.position, 0))

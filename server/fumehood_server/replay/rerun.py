@@ -66,7 +66,6 @@ async def rerun_calls(
     tell: Callable[[Rerun], Awaitable[None]],
     *,
     at_a_time: int = MAX_AT_A_TIME,
-    logs: LogSink | None = None,
 ) -> None:
     """Run each call again that can be, so many at a time. `tell` is told what came of each, in the order of `calls`.
 
@@ -75,7 +74,7 @@ async def rerun_calls(
     """
     settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
     with temporary_store() as copies:
-        async with Pools(logs or LogSink(), settings) as pools:
+        async with Pools(LogSink(), settings) as pools:
             runner = _Runner(config, copies, pools)
             async with asyncio.TaskGroup() as tasks:
                 running: deque[asyncio.Task[Rerun]] = deque()

@@ -135,7 +135,7 @@ def new_id() -> str:
 
 
 def _too_long(text: str, limit_bytes: int) -> bool:
-    if len(text) * _WIDEST_CHARACTER_BYTES <= limit_bytes:
+    if len(text) * _WIDEST_CHARACTER_BYTES <= limit_bytes:  # it is not copied to be measured: 30 µs of 1 MiB
         return False
     return len(text) > limit_bytes or len(text.encode()) > limit_bytes
 

@@ -1,15 +1,11 @@
-"""gRPC interceptor: every request is authenticated, and authorised for its method, before its servicer sees it.
-
-It wraps handlers and is no `grpc.aio.ServerInterceptor`: those are not told the peer, nor its certificate.
-"""
+"""gRPC interceptor: every request is authenticated, and authorised for its method, before its servicer sees it."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
 import grpc
 
@@ -18,6 +14,7 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import MCP_CLIENT, Caller, CallerRights
 from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.wrapped_handlers import Answer, Context, Method, WrappedHandlers
 from fumehood_server.telemetry import get_logger
 from fumehood_server.token_bucket import TokenBucket
 
@@ -50,11 +47,7 @@ FOR_EVERY_CALLER: Final = frozenset(
 )
 """Methods that answer each caller by its own rights. Every other one takes an operator's."""
 
-_Answer = TypeVar("_Answer")
-_Context = grpc.aio.ServicerContext[Any, Any]
-_Method = Callable[[Any, _Context], Awaitable[_Answer]]
 _CLIENT = re.compile(r"[0-9a-f.:\[\]]{1,64}")
-_BEHAVIOURS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
 class Asking(NamedTuple):
@@ -117,7 +110,7 @@ class RefusalLog:
         )
 
 
-class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs alone
+class AuthenticatedHandlers(WrappedHandlers):
     """The handlers of one service, at one address."""
 
     def __init__(
@@ -134,38 +127,18 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
 
         `of_mcp`: whether the sidecar's own MCP server calls here, for clients that it names.
         """
-        self._handlers = handlers
+        super().__init__(handlers)
         self._authenticator = authenticator
         self._rights = rights
         self._log = log
         self._certificates = certificates
         self._of_mcp = of_mcp
-        self._authenticated: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """See `grpc.GenericRpcHandler`."""
-        method = handler_call_details.method
-        found = self._authenticated.get(method)
-        if found is None:
-            handler = self._handlers.service(handler_call_details)
-            if handler is None:
-                return None
-            found = self._authenticated[method] = self._wrapped(handler, method)
-        return found
-
-    def _wrapped(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
-        behaviours = {
-            name: aborting(self._authenticating(behaviour, method))
-            for name in _BEHAVIOURS
-            if (behaviour := getattr(handler, name))
-        }
-        # A named tuple, which its stubs don't say.
-        return cast("grpc.RpcMethodHandler[Any, Any]", cast("Any", handler)._replace(**behaviours))
-
-    def _authenticating(self, behaviour: _Method[_Answer], method: str) -> _Method[_Answer]:
+    def wrap(self, behaviour: Method[Answer], method: str) -> Method[Answer]:
+        """Find who asks, and refuse those who may not. What the method refuses becomes its status."""
         operator = method not in FOR_EVERY_CALLER
 
-        async def authenticated(request: Any, context: _Context) -> _Answer:  # noqa: ANN401 - what gRPC hands to the method
+        async def authenticated(request: Any, context: Context) -> Answer:  # noqa: ANN401 - what gRPC hands to the method
             presented = self._presented(context)
             who = presented.connection
             try:
@@ -178,9 +151,9 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
             _ASKING.set(Asking(caller, presented, self._authenticator, self._rights, operator))
             return await behaviour(request, context)
 
-        return authenticated
+        return aborting(authenticated)
 
-    def _presented(self, context: _Context) -> Presented:
+    def _presented(self, context: Context) -> Presented:
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if self._of_mcp:
             return Presented(connection=_mcp_client(context), authorization=authorization)
@@ -194,7 +167,7 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
         return Presented(connection=context.peer(), certificate_names=names, certificate_expires=expires)
 
 
-def _mcp_client(context: _Context) -> str:
+def _mcp_client(context: Context) -> str:
     """The connection of the MCP server's client. Not gRPC's, which all of them share."""
     for key, value in context.invocation_metadata() or ():
         if key == MCP_CLIENT and isinstance(value, str) and _CLIENT.fullmatch(value):

@@ -4,56 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from fumehood_server.errors import RefusalReason
+from fumehood_server.rpc.wrapped_handlers import Answer, Context, Method, WrappedHandlers
 from fumehood_server.telemetry import SidecarMetrics
 
-_Answer = TypeVar("_Answer")
-_Context = grpc.aio.ServicerContext[Any, Any]
-_Method = Callable[[Any, _Context], Awaitable[_Answer]]
-
 _NAMES: dict[object, str] = {code.value[0]: code.name for code in grpc.StatusCode}
-_BEHAVIOURS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _DETAILS = "grpc-status-details-bin"
 
 
-class ObservedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs alone
+class ObservedHandlers(WrappedHandlers):
     """The handlers of one service. Only methods that it has are counted."""
 
     def __init__(self, handlers: grpc.GenericRpcHandler[Any, Any], metrics: SidecarMetrics) -> None:
         """Count in `metrics`."""
-        self._handlers = handlers
+        super().__init__(handlers)
         self._metrics = metrics
-        self._observed: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """See `grpc.GenericRpcHandler`."""
-        method = handler_call_details.method
-        found = self._observed.get(method)
-        if found is None:
-            handler = self._handlers.service(handler_call_details)
-            if handler is None:
-                return None
-            found = self._observed[method] = self._wrapped(handler, method.removeprefix("/"))
-        return found
+    def wrap(self, behaviour: Method[Answer], method: str) -> Method[Answer]:
+        """Count each request with its status."""
+        metrics, name = self._metrics, method.removeprefix("/")
 
-    def _wrapped(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
-        behaviours = {
-            name: self._observing(behaviour, method) for name in _BEHAVIOURS if (behaviour := getattr(handler, name))
-        }
-        # A named tuple, which its stubs don't say.
-        return cast("grpc.RpcMethodHandler[Any, Any]", cast("Any", handler)._replace(**behaviours))
-
-    def _observing(self, behaviour: _Method[_Answer], method: str) -> _Method[_Answer]:
-        metrics = self._metrics
-
-        async def observed(request: Any, context: _Context) -> _Answer:  # noqa: ANN401 - what gRPC hands to the method
+        async def observed(request: Any, context: Context) -> Answer:  # noqa: ANN401 - what gRPC hands to the method
             began, code = time.monotonic(), "OK"
             try:
                 return await behaviour(request, context)
@@ -68,17 +45,17 @@ class ObservedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # gene
                 code = "UNKNOWN"
                 raise
             finally:
-                metrics.rpc.record(time.monotonic() - began, "grpc", method, code)
+                metrics.rpc.record(time.monotonic() - began, "grpc", name, code)
 
         return observed
 
 
-def _code(context: _Context) -> str:
+def _code(context: Context) -> str:
     code: object = context.code()
     return code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "UNKNOWN")
 
 
-def _reason(context: _Context) -> str:
+def _reason(context: Context) -> str:
     """The reason in the `ErrorInfo` of the status that a request was ended with."""
     for key, value in context.trailing_metadata() or ():
         if key == _DETAILS:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from google.protobuf.message import DecodeError, Message
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.field_count import FieldCounter, MalformedMessageError, nested_tags
 from fumehood_server.rpc.pacing import Pacer
-from fumehood_server.workers.wire.element_count import ElementCounter, MalformedMessageError, nested_tags
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -65,7 +65,7 @@ class RequestParser(Generic[_Message]):
             raise RefusedError(NOT_UNDERSTOOD) from None
 
     async def _check_elements(self, data: bytes) -> None:
-        counter, left = ElementCounter(data, self._nested), self._max_elements
+        counter, left = FieldCounter(data, self._nested), self._max_elements
         while counter.has_more(min(left, PORTION)):
             left -= PORTION
             if left <= 0:

@@ -72,7 +72,7 @@ class Session:
         self._reading = True
         self._taking = False
         """Whether some requests of a message are yet to be served."""
-        self._wake: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Serve the stream until it ends. Calls that are then under way are cancelled.
@@ -86,7 +86,7 @@ class Session:
         try:
             async with self._tasks:
                 reader = self._tasks.create_task(self._read())
-                with self._server.drain.listen(self._wake_writer):
+                with self._server.drain.listen(self._wake.set):
                     refusal = _DRAINING if await self._write() else None
                 reader.cancel()
         except* _HungUpError:
@@ -111,7 +111,7 @@ class Session:
             else:
                 if request is None:
                     self._reading = False
-                    self._wake_writer()
+                    self._wake.set()
                     return
                 await self._take(request)
                 del request  # parsed it is many times as large, and the next may never come
@@ -120,7 +120,7 @@ class Session:
 
     async def _write(self) -> bool:
         """Send answers until no more can come. Returns whether it is because the sidecar drains."""
-        queue, write, loop = self._queue, self._context.write, asyncio.get_running_loop()
+        queue, write = self._queue, self._context.write
         while True:
             while self._speaking or queue:
                 self._queue_updates()
@@ -136,8 +136,8 @@ class Session:
                     return False
                 if self._server.drain.begun:
                     return True
-            self._wake = loop.create_future()
-            await self._wake
+            self._wake.clear()
+            await self._wake.wait()
 
     async def _take(self, request: pb.SessionRequest) -> None:
         kind = request.WhichOneof("request")
@@ -160,7 +160,7 @@ class Session:
                 await self._server.reader.turn()
             self._take_one(request, request.WhichOneof("request"))
         self._taking = False
-        self._wake_writer()
+        self._wake.set()
 
     def _take_one(self, request: pb.SessionRequest, kind: str | None) -> None:
         if kind == "call":
@@ -215,7 +215,7 @@ class Session:
     def _read_updates(self, call: Call, *, updates: bool) -> None:
         def wake() -> None:
             self._speaking[call] = None
-            self._wake_writer()
+            self._wake.set()
 
         log = call.updates
         reader = self._readers[call] = log.read(wake) if updates else log.read_questions(wake)
@@ -261,8 +261,4 @@ class Session:
 
     def _send(self, response: pb.SessionResponse) -> None:
         self._queue.put_answer(response)
-        self._wake_writer()
-
-    def _wake_writer(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._wake.set()

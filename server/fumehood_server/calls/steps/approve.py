@@ -21,6 +21,7 @@ from fumehood_server.calls.steps.validate import validate, validate_in_time
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Subject
+from fumehood_server.model.bindings import change_of_tool
 from fumehood_server.model.call import CallApproval, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
@@ -91,7 +92,7 @@ async def approve(
             permission = None
             if parts.policy.version != subject.policy:
                 permission = (await _permitted(call, tool, running.text, parts)).permission
-            _check_unchanged(tool, parts.tools)  # and the rules: nothing is waited for between this and the return
+            _check_unchanged(subject, tool, parts.tools)  # and the rules: no wait between this and the return
             if parts.policy.version == subject.policy or permission is Permission.ALLOW:
                 return Approved(running, approval)  # of other rules that allow it, by those of before all the same
             verdict = await _permitted(call, tool, prepared.text, parts)
@@ -203,7 +204,7 @@ async def _standing(
         await parts.approvals.standing.check_not_begun(asked)
         return None
     call.ready_at = time.monotonic()
-    _check_unchanged(tool, parts.tools)
+    _check_unchanged(asked.subject, tool, parts.tools)
     if parts.policy.version != asked.subject.policy:
         raise NotBegunError(changed(tool))
     return found
@@ -214,15 +215,15 @@ async def _asked_again(
 ) -> Verdict:
     """What the rules say by now of a call that waits for an approval, which is void if they don't ask for one."""
     try:
-        return await _still_asking(call, tool, text, parts)
+        return await _still_asking(call, tool, text, approval.asked, parts)
     except (NotBegunError, StepFailedError):
         if not call.request.is_named:
             await _withdraw(approval, parts.approvals)
         raise
 
 
-async def _still_asking(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
-    _check_unchanged(tool, parts.tools)
+async def _still_asking(call: Call, tool: RegisteredTool, text: str, subject: Subject, parts: ApprovalParts) -> Verdict:
+    _check_unchanged(subject, tool, parts.tools)
     verdict = await _permitted(call, tool, text, parts)
     if verdict.permission is Permission.ALLOW:
         raise NotBegunError(changed(tool))
@@ -238,13 +239,9 @@ async def _check_given(tool: RegisteredTool, approval: Approval, asked: Asked, a
         raise StepFailedError(not_approved(tool.name, approval.approval_id, approval.state.value, approval))
 
 
-def _check_unchanged(tool: RegisteredTool, tools: Tools) -> None:
-    now = tools.find(tool.name)
-    if now is not None and now.spec is not None and tool.spec is not None:
-        was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission, tool.spec.reach)
-        if was == (now.definition_digest, now.spec.plugin_digest, now.permission, now.spec.reach):
-            return
-    raise NotBegunError(changed(tool))
+def _check_unchanged(subject: Subject, tool: RegisteredTool, tools: Tools) -> None:
+    if change_of_tool(subject, tools.find(tool.name)):
+        raise NotBegunError(changed(tool))
 
 
 async def _permitted(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:

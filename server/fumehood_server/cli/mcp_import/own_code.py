@@ -5,21 +5,65 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.left_out import LeftOut
+from fumehood_server.cli.mcp_import.places import value_of, with_value
 from fumehood_server.plugins.store.ignore import NODE_LOCKS
 
 CODE_NAME = "code"
 MAX_FILES = 15_000
 MAX_BYTES = 256 * 1024 * 1024
 """Below what a plugin's folder may hold."""
+_PROJECT_FILES = ("package.json", "pyproject.toml", "requirements.txt", "deno.json", "go.mod", ".git")
 _MAX_NAMED = 8
 """Of the paths that are left out."""
 _LEFT_OUT = {"__pycache__", "venv", "target", *NODE_LOCKS}
 """Environments that don't run elsewhere, and locks, beside which `node_modules` would not be taken."""
+
+
+def project_around(script: Path) -> Path:
+    """The folder of a script's project, without symlinks: the nearest with a file of one, else the script's own."""
+    folder = script.resolve().parent
+    around = next(
+        (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _PROJECT_FILES)), folder
+    )
+    return folder if around in {Path("/"), Path.home(), *Path.home().parents} else around
+
+
+def is_code(path: Path, code: Path) -> bool:
+    """Whether a path without symlinks is a file of the project."""
+    return path.is_file() and path.is_relative_to(code)
+
+
+def as_copied(text: str, code: Path) -> str:
+    """An argument that names a file of the code, as the copy's: the plugin's folder is where it starts."""
+
+    def in_copy(value: str) -> str:
+        path = Path(value)
+        return str(Path(CODE_NAME) / path.resolve().relative_to(code)) if _leads_to_code(path, code) else value
+
+    return with_value(text, in_copy)
+
+
+def refuse_left_out(arguments: Iterable[str], code: Path) -> None:
+    """Refuse a file of the code that an argument names and that is never copied, by its name.
+
+    Raises:
+        NotImportableError: there is one.
+    """
+    for path in map(Path, map(value_of, arguments)):
+        if _leads_to_code(path, code):
+            LeftOut().refuse(path.parent.resolve() / path.name, code)
+
+
+def _leads_to_code(path: Path, code: Path) -> bool:
+    try:
+        return path.is_absolute() and is_code(path.resolve(), code)
+    except (OSError, RuntimeError, ValueError):  # a loop of symlinks, which leads nowhere
+        return False
 
 
 def copy_code(project: Path, folder: Path, left_out: LeftOut) -> None:

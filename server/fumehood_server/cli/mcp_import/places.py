@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from fumehood_server.cli.mcp_import.launchers import NotImportableError
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev", "/etc", "/boot")
@@ -89,11 +92,38 @@ class Places:
     refused: list[RefusedPlace]
 
 
+def value_of(text: str) -> str:
+    """What an argument names: of --option=VALUE the value."""
+    return text.partition("=")[2] if text.startswith("-") and "=" in text else text
+
+
+def with_value(text: str, change: Callable[[str], str]) -> str:
+    """An argument with what it names changed."""
+    value = value_of(text)
+    return text.removesuffix(value) + change(value)
+
+
+def absolute(text: str, base: Path | None, home: Path) -> str:
+    """A path that starts at the home or at the host's working folder, which is another inside; else the text as it is.
+
+    Raises:
+        NotImportableError: where it starts isn't known.
+    """
+    if text == "~" or text.startswith("~/"):
+        return str(home / text[2:])
+    if text in {".", ".."} or text.startswith(("./", "../")):
+        if base is None:
+            what = f'where "{text}" starts is not known here'
+            raise NotImportableError("relative_path", what, "Give --workspace FOLDER, or write an absolute path.")
+        return os.path.normpath(base / text)
+    return text
+
+
 def find_places(texts: Iterable[tuple[str, str]], home: Path) -> Places:
     """Look through texts, each with where it stands."""
     found = Places([], [], [])
     for where, text in texts:
-        value = text.partition("=")[2] if text.startswith("-") and "=" in text else text
+        value = value_of(text)
         if value.startswith("/") and len(value) <= _MAX_PATH:
             _add_path(Path(value), where, home, found)
         elif "://" in value:

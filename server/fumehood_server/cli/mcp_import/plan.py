@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fumehood_server.cli.mcp_import.environment_file import read_environment_file
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
+from fumehood_server.cli.mcp_import.inline_metadata import inline_dependencies
 from fumehood_server.cli.mcp_import.known_servers import LackingSetting, lacking_settings
 from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError, ServerCommand, parse_command
 from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
-from fumehood_server.cli.mcp_import.own_code import CODE_NAME
-from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, RefusedPlace, find_places
+from fumehood_server.cli.mcp_import.own_code import as_copied, is_code, project_around, refuse_left_out
+from fumehood_server.cli.mcp_import.own_program import OwnProgram, find_program, is_interpreter
+from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, RefusedPlace, absolute, find_places, with_value
 from fumehood_server.cli.mcp_import.remote_plan import RemotePlan, plan_remote
 from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret, named_like_a_secret, secret_argument
 from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
@@ -25,10 +25,6 @@ from fumehood_server.secrets.source import MIN_SECRET_BYTES
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_VARIABLES = {"PATH", "HOME", "LANG", "TMPDIR", "PWD", "SHELL", "USER"}
 """The sandbox has its own."""
-_MAX_PROGRAM_BYTES = 512 * 1024 * 1024
-_ELF = b"\x7fELF"
-_INTERPRETERS = {"node", "nodejs", "python", "python3", "bun", "deno", "ruby", "java", "php", "perl"}
-_PROJECT_FILES = ("package.json", "pyproject.toml", "requirements.txt", "deno.json", "go.mod", ".git")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +92,20 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
     notes: list[str] = []
     base = _base(entry, scope)
     command = parse_command(_text(entry.command, scope), [_text(each, scope) for each in entry.arguments])
-    arguments = tuple(_absolute(each, base, scope.home) for each in command.arguments)
-    if command.launch is Launch.PROGRAM and base is not None and _is_interpreter(command.script):
-        arguments = tuple(str(base / each) if (base / each).is_file() else each for each in arguments)
+    arguments = tuple(with_value(each, lambda text: absolute(text, base, scope.home)) for each in command.arguments)
+    if command.launch is Launch.PROGRAM and base is not None and is_interpreter(command.script):
+        arguments = tuple(with_value(each, lambda text: _file(text, base)) for each in arguments)
     index = secret_argument(arguments)
     if index is not None:
         what = f"argument {index + 1} of its program looks like a secret, and arguments are no place for one"
         todo = "Hand it over in `env`, if the server takes it there; then it is kept as a secret."
         raise NotImportableError("secret_in_arguments", what, todo)
-    script, code, program = _own_code(command, arguments, base)
+    own = OwnProgram(command=command.script)
+    if command.launch is Launch.PROGRAM:
+        own = find_program(command.script, arguments, base)
+    code = project_around(own.script) if own.script else None
     if code is not None:
-        for each in arguments:
-            if each.startswith("/") and _leads_to_code(Path(each), code):
-                LeftOut().refuse(Path(each).parent.resolve() / Path(each).name, code)
+        refuse_left_out(arguments, code)
     environment, secrets = _environment(entry, command, scope, base, plain, notes)
     places = find_places(
         (
@@ -118,28 +115,40 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         ),
         scope.home,
     )
-    paths = tuple(each for each in places.paths if code is None or not _is_code(each.path, code))
+    paths = tuple(each for each in places.paths if code is None or not is_code(each.path, code))
     return ServerPlan(
         entry=entry,
         name=plugin_name(entry.name),
         command=ServerCommand(
             launch=command.launch,
             requirement=command.requirement,
-            others=command.others,
-            script=script,
-            arguments=arguments if code is None else tuple(_copied(each, code) for each in arguments),
+            others=(*command.others, *_inline_dependencies(own)),
+            script=own.command,
+            arguments=arguments if code is None else tuple(as_copied(each, code) for each in arguments),
         ),
         environment=environment,
         secrets=secrets,
         paths=paths,
         hosts=tuple(places.hosts),
         code=code,
-        program=program,
+        program=own.copied,
         write=tuple(Path(_text(each, scope)) for each in entry.sandbox_write),
         refused_places=tuple(places.refused),
-        notes=(*notes, *command.notes),
+        notes=(*notes, *command.notes, *own.notes),
         lacking=lacking_settings(command, environment),
     )
+
+
+def _file(text: str, base: Path) -> str:
+    """A file beside which an interpreter would have been started, as an absolute path; else the text as it is."""
+    try:
+        return str(base / text) if text and (base / text).is_file() else text
+    except (OSError, ValueError):  # too long for a path, or none
+        return text
+
+
+def _inline_dependencies(own: OwnProgram) -> tuple[str, ...]:
+    return inline_dependencies(own.script) if own.script and own.command.startswith("python") else ()
 
 
 def _remote(entry: ServerEntry, remote: RemotePlan) -> ServerPlan:
@@ -190,87 +199,6 @@ def _base(entry: ServerEntry, scope: Scope) -> Path | None:
     return scope.workspace / folder if scope.workspace else None
 
 
-def _absolute(text: str, base: Path | None, home: Path) -> str:
-    """An argument with a path that starts at the host's working folder, which is another inside."""
-    if text == "~" or text.startswith("~/"):
-        return str(home / text[2:])
-    if text in {".", ".."} or text.startswith(("./", "../")):
-        if base is None:
-            what = f'where "{text}" starts is not known here'
-            raise NotImportableError("relative_path", what, "Give --workspace FOLDER, or write an absolute path.")
-        return os.path.normpath(base / text)
-    return text
-
-
-def _own_code(
-    command: ServerCommand, arguments: tuple[str, ...], base: Path | None
-) -> tuple[str, Path | None, Path | None]:
-    """What a program of this machine is started by, the folder of its script, and the file that is copied."""
-    if command.launch is not Launch.PROGRAM:
-        return command.script, None, None
-    program = command.script
-    if "/" not in program:
-        found = shutil.which(program)
-        if found is None:
-            raise NotImportableError("program", f'"{program}" was not found', "Install it, or correct the name.")
-        return program, _script_folder(program, arguments), None
-    path = Path(_absolute(program, base, Path.home()))
-    if not path.is_absolute():
-        path = (base or Path.cwd()) / path
-    name = path.name
-    in_path = shutil.which(name)
-    if in_path and path.exists() and Path(in_path).resolve() == path.resolve():
-        return name, _script_folder(name, arguments), None
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise NotImportableError("program", f"{path} is not a program of this machine", "Correct the path.")
-    with path.open("rb") as file:
-        is_binary = file.read(len(_ELF)) == _ELF
-    if not is_binary or name.startswith("python") or path.stat().st_size > _MAX_PROGRAM_BYTES:
-        todo = "Name its package with npx or uvx, or write a plugin of kind mcp around it by hand."
-        raise NotImportableError("program", f"{path} needs what lies around it, which no sandbox shows", todo)
-    return f"./bin/{name}", None, path
-
-
-def _is_interpreter(program: str) -> bool:
-    return program in _INTERPRETERS or program.startswith("python3.")
-
-
-def _script_folder(program: str, arguments: tuple[str, ...]) -> Path | None:
-    """The folder of the code that an interpreter is told to run: the project around the script."""
-    if not _is_interpreter(program):
-        return None
-    script = next((each for each in arguments if not each.startswith("-")), "")
-    if not script.startswith("/") or not Path(script).is_file():
-        what = f"which script {program} runs isn't plain" if not script else f"its script {script} is not there"
-        raise NotImportableError("program", what, "Write the script's absolute path as the first argument.")
-    folder = Path(script).resolve().parent
-    around = next(
-        (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _PROJECT_FILES)), folder
-    )
-    if around in {Path("/"), Path.home(), *Path.home().parents}:
-        around = folder
-    return around
-
-
-def _leads_to_code(path: Path, code: Path) -> bool:
-    try:
-        return _is_code(path.resolve(), code)
-    except (OSError, RuntimeError):  # a loop of symlinks, which leads nowhere
-        return False
-
-
-def _is_code(path: Path, code: Path) -> bool:
-    return path.is_file() and path.is_relative_to(code)
-
-
-def _copied(text: str, code: Path) -> str:
-    """An argument that names a file of the code, as the copy's: the plugin's folder is where it starts."""
-    if not text.startswith("/"):
-        return text
-    path = Path(text).resolve()
-    return str(Path(CODE_NAME) / path.relative_to(code)) if _is_code(path, code) else text
-
-
 def _environment(
     entry: ServerEntry,
     command: ServerCommand,
@@ -302,7 +230,7 @@ def _environment(
             notes.append(f"{name} is not handed over: {', '.join(value.unset)} is not set")
         else:
             _check(value, f"the variable {name}")
-            variables[name] = _absolute(value.text, base, scope.home)
+            variables[name] = absolute(value.text, base, scope.home)
     return variables, tuple(secrets)
 
 

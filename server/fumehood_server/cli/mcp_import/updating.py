@@ -63,8 +63,7 @@ def update(server: ServerImport, resolved: ResolvedServer, asked: Sequence[Plann
         resolved.content.write(folder)
         if asked:
             outcome.todo_later += keep_values(config, name, ask_values(asked, run.asker), run.asker, undo)
-            index = next(index for index, each in enumerate(config.plugins) if each.path == folder)
-            grant_secrets(server.path, index, [each.name for each in asked], new_secrets(config, asked))
+            grant_secrets(server.path, folder, [each.name for each in asked], new_secrets(config, asked))
         config = configuration_at(server.path)
         proposal = build_and_start(server, config, resolved)
         asyncio.run(proposal.accept())

@@ -32,16 +32,13 @@ class _Answer:
 class WitnessPlace:
     """Adds each checkpoint by `add-checkpoint`, with the proof that the log has only grown since the last one."""
 
-    def __init__(
-        self, url: str, witness: Verifier, log: Verifier, prove: Prove, *, timeout_s: float = TIMEOUT_S
-    ) -> None:
+    def __init__(self, url: str, witness: Verifier, log: Verifier, prove: Prove) -> None:
         """`witness` is its public key, `log` the key that signs the notes."""
         self.name = f"the witness {witness.name}"
         self._url = url.rstrip("/") + "/add-checkpoint"
         self._witness = witness
         self._log = log
         self._prove = prove
-        self._timeout_s = timeout_s
         self._known = 0
         """The size that the witness cosigned last, as far as is known here."""
 
@@ -73,7 +70,7 @@ class WitnessPlace:
         lines = [f"old {self._known}", *(base64.b64encode(each).decode() for each in proof), "", note]
         request = urllib.request.Request(self._url, "\n".join(lines).encode(), method="POST")  # noqa: S310 - http(s), by the configuration
         try:
-            with _OPENER.open(request, timeout=self._timeout_s) as response:
+            with _OPENER.open(request, timeout=TIMEOUT_S) as response:
                 return _Answer(response.status, _text(response.read(MAX_NOTE_BYTES)))
         except urllib.error.HTTPError as exc:
             with exc:

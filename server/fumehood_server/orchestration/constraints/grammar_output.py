@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 
 from fumehood_server.calls.documents import DocumentChecks, NoVerdictError
-from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.constraints.contract import Contract, verdict_of
 from fumehood_server.orchestration.constraints.faults import OutputFault, unchecked
@@ -17,9 +16,6 @@ from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind,
 from fumehood_server.validation.model_text.json_in_text import fenced
 
 _MAX_TRIED = 4
-
-_STRIPPED = Coercion("", "text", "white space around the text was left out")
-_FENCED = Coercion("", "fence", "the text was taken out of a code fence")
 
 
 async def read_text(text: str, contract: Contract, checks: DocumentChecks) -> Made:
@@ -31,14 +27,14 @@ async def read_text(text: str, contract: Contract, checks: DocumentChecks) -> Ma
         RunFailedError: the grammar can't be used.
     """
     fault: OutputFault | None = None
-    for tried, mended in _candidates(text, repair_allowed=contract.asked.repair_allowed):
+    for tried in _candidates(text, repair_allowed=contract.asked.repair_allowed):
         found = await _fault(tried, contract, checks)
         if found is None:
-            return await as_json(tried, contract, checks), (), mended
+            return await as_json(tried, contract, checks), ()
         fault = fault or found
     if fault is None:
         raise AssertionError("the text as it stands is tried in any case")
-    return await as_json(text, contract, checks), (fault,), ()
+    return await as_json(text, contract, checks), (fault,)
 
 
 async def as_json(text: str, contract: Contract, checks: DocumentChecks) -> str:
@@ -67,14 +63,14 @@ async def _fault(text: str, contract: Contract, checks: DocumentChecks) -> Outpu
     return OutputFault(Code.CONSTRAINT_GRAMMAR_REJECTED, "", "grammar", message)
 
 
-def _candidates(text: str, *, repair_allowed: bool) -> Iterator[tuple[str, tuple[Coercion, ...]]]:
-    yield text, ()
+def _candidates(text: str, *, repair_allowed: bool) -> Iterator[str]:
+    yield text
     if not repair_allowed:
         return
     stripped = text.strip()
     if stripped != text:
-        yield stripped, (_STRIPPED,)
+        yield stripped
     for number, found in enumerate(fenced(text), start=1):
-        yield found, (_FENCED,)
+        yield found
         if number == _MAX_TRIED:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fumehood_server.calls.documents import DocumentChecks, NoVerdictError
-from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.constraints.contract import Contract, verdict_of
 from fumehood_server.orchestration.constraints.faults import OutputFault, of_schema, unchecked
@@ -12,8 +11,8 @@ from fumehood_server.validation.documents import Document, Flaw, Kind, Rejected
 
 _MAX_TOLD_CHARS = 300
 
-Made = tuple[str, tuple[OutputFault, ...], tuple[Coercion, ...]]
-"""JSON (empty: there is none), its faults, and how it was mended."""
+Made = tuple[str, tuple[OutputFault, ...]]
+"""JSON (empty: there is none), and its faults."""
 
 
 async def read_json(text: str, contract: Contract, checks: DocumentChecks, *, cut_off: bool) -> Made:
@@ -28,22 +27,22 @@ async def read_json(text: str, contract: Contract, checks: DocumentChecks, *, cu
     """
     rejected = await _rejection(text, contract, checks)
     if rejected is None:
-        return text, (), ()
+        return text, ()
     if not contract.asked.repair_allowed or cut_off:
-        return *_at_fault(text, rejected, contract, cut_off=cut_off), ()
+        return _at_fault(text, rejected, contract, cut_off=cut_off)
     document = Document(Kind.MODEL_JSON, contract.schema_digest, contract.schema_json, text)
     try:
         mended = await verdict_of(checks, contract.key, document)
     except NoVerdictError as exc:
         if isinstance(rejected, Rejected) and rejected.flaw is Flaw.NOT_JSON:
-            return "", (unchecked(Code.CONSTRAINT_JSON_INVALID, "json", exc),), ()
+            return "", (unchecked(Code.CONSTRAINT_JSON_INVALID, "json", exc),)
         mended = Rejected(Flaw.NOT_JSON)
     if isinstance(mended, Rejected):
-        return *_at_fault(text, rejected, contract, cut_off=False), ()
+        return _at_fault(text, rejected, contract, cut_off=False)
     rejected = await _rejection(mended.text, contract, checks)
     if rejected is None:
-        return mended.text, (), mended.coercions
-    return *_at_fault(mended.text, rejected, contract, cut_off=False), mended.coercions
+        return mended.text, ()
+    return _at_fault(mended.text, rejected, contract, cut_off=False)
 
 
 async def _rejection(text: str, contract: Contract, checks: DocumentChecks) -> Rejected | OutputFault | None:
@@ -56,9 +55,7 @@ async def _rejection(text: str, contract: Contract, checks: DocumentChecks) -> R
     return verdict if isinstance(verdict, Rejected) else None
 
 
-def _at_fault(
-    text: str, rejected: Rejected | OutputFault, contract: Contract, *, cut_off: bool
-) -> tuple[str, tuple[OutputFault, ...]]:
+def _at_fault(text: str, rejected: Rejected | OutputFault, contract: Contract, *, cut_off: bool) -> Made:
     """What there is of JSON, and its faults."""
     if isinstance(rejected, OutputFault):
         return "", (rejected,)

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fumehood_server.calls.documents import DocumentChecks
-from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.constraints.contract import Contract
 from fumehood_server.orchestration.constraints.faults import OutputFault
@@ -26,8 +25,6 @@ class CheckedOutput:
     output_json: str
     """Of text as well, as a JSON string. Empty: there is none."""
     faults: tuple[OutputFault, ...] = ()
-    mended: tuple[Coercion, ...] = ()
-    """What was done to the model's text."""
     confidence: float | None = None
     """The share of the contract's checks that it passed: form, rules, meaning, each of which needs those before it.
     None: nothing but its form was checked, which says nothing of what is in it."""
@@ -48,14 +45,13 @@ async def check_output(
 
     def ended(passed: int, faults: tuple[OutputFault, ...]) -> CheckedOutput:
         confidence = passed / stages if stages > 1 else None
-        return CheckedOutput(output_json=output_json, faults=faults, mended=mended, confidence=confidence)
+        return CheckedOutput(output_json=output_json, faults=faults, confidence=confidence)
 
     faults: tuple[OutputFault, ...] = ()
-    mended: tuple[Coercion, ...] = ()
     if contract.asked.grammar:
-        output_json, faults, mended = await read_text(text, contract, checks)
+        output_json, faults = await read_text(text, contract, checks)
     elif contract.reads_json:
-        output_json, faults, mended = await read_json(text, contract, checks, cut_off=cut_off)
+        output_json, faults = await read_json(text, contract, checks, cut_off=cut_off)
     else:
         output_json = json.dumps(text, ensure_ascii=False)
     if faults:

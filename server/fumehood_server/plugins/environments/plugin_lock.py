@@ -18,6 +18,7 @@ from pydantic import Field
 
 from fumehood_server.config.tables import Table, check_with, read_table, refused
 from fumehood_server.config.toml_source import read_toml
+from fumehood_server.config.toml_text import toml_string
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.plugins.environments.interpreter import TAG
 from fumehood_server.plugins.environments.sdk_packages import is_of_sdk
@@ -169,12 +170,12 @@ def plugin_lock_text(lock: PluginLock) -> str:
     lines = [
         "# Written by `fumehood plugin lock`: change the dependencies and run it again.",
         f"version = {PLUGIN_LOCK_VERSION}",
-        f"resolved_for = {_quoted(lock.resolved_for)}",
+        f"resolved_for = {toml_string(lock.resolved_for)}",
         *_array("dependencies", lock.dependencies),
     ]
     for each in lock.packages:
-        lines += ["", "[[package]]", f"name = {_quoted(each.name)}", f"version = {_quoted(each.version)}"]
-        lines += [f"marker = {_quoted(each.marker)}"] if each.marker else []
+        lines += ["", "[[package]]", f"name = {toml_string(each.name)}", f"version = {toml_string(each.version)}"]
+        lines += [f"marker = {toml_string(each.marker)}"] if each.marker else []
         lines += _array("sha256", each.sha256)
     return "\n".join(lines) + "\n"
 
@@ -193,9 +194,4 @@ def canonical_name(name: str) -> str:
 
 
 def _array(key: str, values: Iterable[str]) -> list[str]:
-    return [f"{key} = [", *(f"    {_quoted(each)}," for each in values), "]"]
-
-
-def _quoted(text: str) -> str:
-    # JSON's strings are TOML's basic strings, bar DEL, which TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return [f"{key} = [", *(f"    {toml_string(each)}," for each in values), "]"]

@@ -112,6 +112,7 @@ def _policy(build: BuildCommand, folder: Path) -> tuple[Policy, Executable]:
         level=Level.EXTERNAL if relay else Level.WRITE,
         runtime=(*system_runtime(), *found.mounts, *(authorities_runtime() if relay else ())),
         write=(str(folder),),
+        runs_written=True,  # scripts of the folder, and what compilers and packages make and run in their turn
         limits=LIMITS,
         environment=tuple(sorted(environment.items())),
         working_directory=str(folder),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.text import printable
-from fumehood_server.plugins.manifest import Manifest, try_manifest
+from fumehood_server.plugins.manifest import read_manifest
 from fumehood_server.plugins.store import temporary_store
 from fumehood_server.plugins.store.tree import opened_tree
 
@@ -48,15 +48,18 @@ def pack(folder: Path, output: Path | None) -> Packed:
         OSError: the file can't be written.
     """
     with temporary_store() as copies:
-        manifest = _manifest(folder)
+        manifest = read_manifest(folder)
         stored = copies.put(folder)
-        path = (output or Path(f"{manifest.name}-{_file_word(manifest.version)}{PACKED_SUFFIX}")).absolute()
-        if path.resolve().is_relative_to(folder.resolve()):
+        path = (output or Path(f"{manifest.name}-{_file_word(manifest.version)}{PACKED_SUFFIX}")).resolve()
+        if path.is_relative_to(folder.resolve()):
             problem = "lies in the plugin's folder, where the next pack would pack it"
+            raise PluginInvalidError(path, problem, hint="give another place with -o")
+        if path.exists() and not path.is_file():
+            problem = "is no regular file, and is not replaced by one"
             raise PluginInvalidError(path, problem, hint="give another place with -o")
         new = path.with_name(f".{path.name}.{os.getpid()}.new")
         try:
-            _write(stored.path, new)
+            _write(stored.path, new, folder)
             with new.open("rb") as file:
                 file_digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
             size_bytes = new.stat().st_size
@@ -66,18 +69,12 @@ def pack(folder: Path, output: Path | None) -> Packed:
     return Packed(path, manifest.name, manifest.version, stored.digest, file_digest, size_bytes)
 
 
-def _manifest(folder: Path) -> Manifest:
-    reading = try_manifest(folder)
-    if reading.manifest is None:
-        raise reading.problems[0]
-    return reading.manifest
-
-
 def _file_word(version: str) -> str:
     return "".join(each if each.isascii() and (each.isalnum() or each in "._+-") else "_" for each in version)
 
 
-def _write(copy: Path, output: Path) -> None:
+def _write(copy: Path, output: Path, folder: Path) -> None:
+    """`folder` is the author's, for messages."""
     entries: list[tuple[bytes, int]] = []
     with opened_tree(copy, ignore=False) as found:
         for entry in found:
@@ -85,7 +82,7 @@ def _write(copy: Path, output: Path) -> None:
             entries.append((entry.name, mode))
     with zipfile.ZipFile(output, "x", compression=zipfile.ZIP_STORED) as archive:
         for name, mode in sorted(entries):
-            info = zipfile.ZipInfo(_text(name, copy), _EPOCH)
+            info = zipfile.ZipInfo(_text(name, folder), _EPOCH)
             info.create_system = _UNIX
             info.external_attr = mode << 16
             source = copy / os.fsdecode(name)
@@ -98,12 +95,12 @@ def _write(copy: Path, output: Path) -> None:
                     packed.write(chunk)
 
 
-def _text(name: bytes, copy: Path) -> str:
+def _text(name: bytes, folder: Path) -> str:
     try:
         text = name.decode()
     except UnicodeDecodeError:
         text = ""
     if not text or "\\" in text:
         problem = f'"{printable(os.fsdecode(name))}" is a name that an archive can\'t hold on every machine'
-        raise PluginInvalidError(copy, problem, hint="rename it")
+        raise PluginInvalidError(folder, problem, hint="rename it")
     return text

@@ -97,7 +97,7 @@ class ForkedWorkers:
         try:
             async with started_zygote(self._context) as zygote, asyncio.TaskGroup() as children:
                 self._all.add(zygote)
-                self._context.lives.started(zygote.worker)
+                self._context.records.started(zygote.worker)
                 self._current, self._start = zygote, None
                 wanted, self._wanted = self._wanted, 0
                 for _ in range(wanted):
@@ -106,14 +106,14 @@ class ForkedWorkers:
                 await zygote.until_childless()
                 await zygote.worker.end()  # it has nothing to finish, and children that are left die with it
         except WorkerUnavailableError as error:
-            self._context.lives.failed(error.error)
+            self._context.records.failed(error.error)
             self._workers.fail(error.error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
             self._workers.fail(faults.internal_error(plugin, error))
         finally:
             if zygote in self._all:
                 self._all.discard(zygote)
-                self._context.lives.ended(zygote.worker, zygote.served)
+                self._context.records.ended(zygote.worker, zygote.served)
                 if zygote.ordered:
                     self._lose_orders(zygote, zygote.worker.life.cause)
                 self._replace(zygote)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.waiters import Releasable, WaiterQueue
-from fumehood_server.workers.pools.lives import LifeRecords
+from fumehood_server.workers.pools.worker_records import WorkerRecords
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
@@ -53,9 +53,9 @@ class PoolContext:
         return f"{self.spec.plugin}-{kind}{next(self.ids)}"
 
     @property
-    def lives(self) -> LifeRecords:
+    def records(self) -> WorkerRecords:
         """Where starts and ends of its workers are recorded."""
-        return LifeRecords(self.journal, self.spec)
+        return WorkerRecords(self.journal, self.spec)
 
 
 class Pool(Protocol):

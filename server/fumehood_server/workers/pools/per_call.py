@@ -86,8 +86,8 @@ class PerCallPool:
         """See `interface.Pool`."""
         program = self.spec.program
         forks = isinstance(program, PythonModule) and program.forks > 0
-        async with asyncio.TaskGroup() as lives:
-            source = (ForkedWorkers if forks else LaunchedWorkers)(self._context, self._workers, lives)
+        async with asyncio.TaskGroup() as tasks:
+            source = (ForkedWorkers if forks else LaunchedWorkers)(self._context, self._workers, tasks)
             self._source = source
             if self._killed:
                 source.kill()

@@ -58,8 +58,8 @@ class Pools:
         self._journal = journal
         self._settings = settings or WorkerSettings()
         self._tasks = asyncio.TaskGroup()
-        self._lives: dict[Pool, asyncio.Task[None]] = {}
-        """Every pool that has not ended, those that are retired as well."""
+        self._pool_tasks: dict[Pool, asyncio.Task[None]] = {}
+        """The task of every pool that has not ended, of those that are retired as well."""
         self._pools: dict[str, Pool] = {}
         """Those that take calls, by the key of their spec."""
         self._ids = itertools.count(1)
@@ -108,7 +108,7 @@ class Pools:
             starts=self.starts,
         )
         pool: Pool = PerCallPool(context) if spec.isolation is Isolation.CALL else SharedPool(context)
-        self._lives[pool] = self._tasks.create_task(self._run_pool(pool), name=f"pool of {spec.plugin}")
+        self._pool_tasks[pool] = self._tasks.create_task(self._run_pool(pool), name=f"pool of {spec.plugin}")
         return pool
 
     async def _run_pool(self, pool: Pool) -> None:
@@ -119,13 +119,13 @@ class Pools:
             get_logger().error("a pool failed", exc_info=problem, plugin=pool.spec.plugin)
             pool.refuse_waiting()
         finally:
-            del self._lives[pool]
+            del self._pool_tasks[pool]
             if self._pools.get(pool.spec.key) is pool:
                 del self._pools[pool.spec.key]
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Every worker; see `WorkerPools`."""
-        return tuple(info for pool in self._lives for info in pool.infos())
+        return tuple(info for pool in self._pool_tasks for info in pool.infos())
 
     async def retire(self, keys: frozenset[str]) -> None:
         """Take no new calls on workers of these specs; see `WorkerPools`.
@@ -151,22 +151,22 @@ class Pools:
         """
         self._closed = True
         try:
-            for pool in self._lives:
+            for pool in self._pool_tasks:
                 pool.refuse_waiting()
             if grace_s > 0:
                 await _all_ended(self._unanswered(), grace_s)
             await _cancelled(self._unanswered())
-            for pool in self._lives:
+            for pool in self._pool_tasks:
                 pool.finish()
-            if self._lives:
-                await asyncio.wait(tuple(self._lives.values()))
+            if self._pool_tasks:
+                await asyncio.wait(tuple(self._pool_tasks.values()))
         except BaseException:
-            for pool in self._lives:
+            for pool in self._pool_tasks:
                 pool.kill()
             raise
 
     def _unanswered(self) -> list[WorkerAttempt]:
-        return [attempt for pool in self._lives for attempt in pool.unanswered()]
+        return [attempt for pool in self._pool_tasks for attempt in pool.unanswered()]
 
 
 async def _all_ended(attempts: Iterable[WorkerAttempt], within_s: float) -> None:

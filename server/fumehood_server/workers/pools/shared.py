@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from fumehood_server.workers.process.worker import ProcessWorker
 
 
-class Place:
-    """A worker with the number of its places that are taken."""
+class PooledWorker:
+    """A worker with the number of its concurrent calls that are leased."""
 
     __slots__ = ("idle_since", "taken", "worker")
 
@@ -36,28 +37,37 @@ class Place:
 
 
 class Lease:
-    """One place; see `WorkerLease`."""
+    """See `WorkerLease`."""
 
-    __slots__ = ("_place", "_pool", "worker")
+    __slots__ = ("_pool", "_pooled", "worker")
 
-    def __init__(self, pool: SharedPool, place: Place) -> None:
-        """Counted in `place.taken` already."""
+    def __init__(self, pool: SharedPool, pooled: PooledWorker) -> None:
+        """Counted in `pooled.taken` already."""
         self._pool: SharedPool | None = pool
-        self._place = place
-        self.worker = place.worker
+        self._pooled = pooled
+        self.worker = pooled.worker
 
     def release(self) -> None:
-        """Give the place back."""
+        """See `WorkerLease`."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.give_back(self._place)
+            pool.give_back(self._pooled)
+
+
+class _Start(NamedTuple):
+    """The start of a worker that is not ready yet."""
+
+    info: WorkerInfo
+    """As the operator sees it."""
+    task: asyncio.Task[None]
+    """Of the worker's whole life."""
 
 
 class SharedPool:
     """Workers with one spec (`interface.Pool`).
 
-    The order for somebody who wants a place: a free place on the least loaded worker; else a wait in line, while one
-    start at a time adds a worker as long as the line is not empty and there are fewer than `spec.max_workers`.
+    The order for somebody who wants a lease: one of the least loaded worker; else a wait in line, while one start at a
+    time adds a worker as long as the line is not empty and there are fewer than `spec.max_workers`.
     """
 
     def __init__(self, context: PoolContext) -> None:
@@ -66,36 +76,34 @@ class SharedPool:
         self.spec: WorkerSpec = context.spec
         self.ended = False
         self._clock = asyncio.get_running_loop().time
-        self._places: list[Place] = []
+        self._workers: list[PooledWorker] = []
         self._waiters: WaiterQueue[Lease] = WaiterQueue()
         self._wakeup = Wakeup()
-        self._start: asyncio.Task[None] | None = None
-        """The life of a worker that is not ready yet."""
-        self._starting: WorkerInfo | None = None
-        """The same, as the operator sees it."""
+        self._start: _Start | None = None
+        """One at a time."""
         settings = context.settings
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
         self._retired = False
 
     async def run(self) -> None:
         """See `interface.Pool`."""
-        async with asyncio.TaskGroup() as lives:
+        async with asyncio.TaskGroup() as tasks:
             while not self._is_empty:
                 self._waiters.serve(self.try_acquire)
                 self._end_idle()
                 self._fail_waiting_if_hopeless()
                 if self._start_is_due:
                     worker_id = self._context.new_id()
-                    self._starting = self._info_without_process(worker_id, WorkerState.STARTING)
-                    self._start = lives.create_task(self._run_worker(worker_id), name=worker_id)
+                    task = tasks.create_task(self._run_worker(worker_id), name=worker_id)
+                    self._start = _Start(self._info_without_process(worker_id, WorkerState.STARTING), task)
                     # A callback, since a task that is cancelled before its first step has none.
-                    self._start.add_done_callback(self._forget_start)
+                    task.add_done_callback(functools.partial(self._forget_start, worker_id))
                 await self._wakeup.wait(until=self._wake_at())
             self.ended = True
 
     async def _run_worker(self, worker_id: str) -> None:
         """One worker, from the check of its files to its end."""
-        context, place = self._context, None
+        context, pooled = self._context, None
         try:
             await self._verify_files()
             async with started_worker(
@@ -106,30 +114,30 @@ class SharedPool:
                 plugin_requests=context.plugin_requests,
             ) as worker:
                 worker.forget_greeting()
-                place = Place(worker, self._clock())
-                self._start = self._starting = None
-                self._places.append(place)
-                context.lives.started(worker)
-                self._wakeup.notify()
+                pooled = PooledWorker(worker, self._clock())
+                self._workers.append(pooled)
+                self._forget_start(worker_id)
+                context.records.started(worker)
                 await worker.serve()
                 self._wakeup.notify()
         except WorkerUnavailableError as error:
-            self._start = self._starting = None
-            context.lives.failed(error.error)
+            self._forget_start(worker_id)
+            context.records.failed(error.error)
             self._fail(error.error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
-            self._start = self._starting = None
+            self._forget_start(worker_id)
             self._fail(faults.internal_error(self.spec.plugin, error))
         finally:
-            if place is not None:
-                self._places.remove(place)
-                context.lives.ended(place.worker, place.worker.table.served)
-                self._judge(place.worker)
+            if pooled is not None:
+                self._workers.remove(pooled)
+                context.records.ended(pooled.worker, pooled.worker.table.served)
+                self._judge(pooled.worker)
                 self._wakeup.notify()
 
-    def _forget_start(self, start: asyncio.Task[None]) -> None:
-        if self._start is start:
-            self._start = self._starting = None
+    def _forget_start(self, worker_id: str, _task: asyncio.Task[None] | None = None) -> None:
+        """The worker is ready, or won't be. Another one may be starting by now."""
+        if self._start is not None and self._start.info.worker_id == worker_id:
+            self._start = None
             self._wakeup.notify()
 
     async def _verify_files(self) -> None:
@@ -144,16 +152,16 @@ class SharedPool:
             raise WorkerUnavailableError(faults.unverified_error(self.spec.plugin, reason))
 
     def try_acquire(self) -> Lease | None:
-        """A place on the least loaded worker that is ready, or None."""
-        best: Place | None = None
-        for place in self._places:
-            worker = place.worker
+        """A lease of the least loaded worker that is ready, or None."""
+        best: PooledWorker | None = None
+        for pooled in self._workers:
+            worker = pooled.worker
             if (
-                place.taken < worker.max_concurrent_calls
+                pooled.taken < worker.max_concurrent_calls
                 and worker.state is WorkerState.READY
-                and (best is None or place.taken < best.taken)
+                and (best is None or pooled.taken < best.taken)
             ):
-                best = place
+                best = pooled
         if best is None:
             return None
         best.taken += 1
@@ -165,38 +173,38 @@ class SharedPool:
         if lease is not None:
             return lease
         left_s = self._backoff.left_s(self._clock())
-        if not self._places and self._starting is None and self._backoff.cause is not None and left_s > 0:
+        if not self._workers and self._start is None and self._backoff.cause is not None and left_s > 0:
             raise WorkerUnavailableError(faults.backoff_error(self._backoff.cause, left_s))
         self._wakeup.notify()
         return await self._waiters.wait()
 
-    def give_back(self, place: Place) -> None:
-        """A lease was released: the next in line gets the place."""
-        place.taken -= 1
-        worker = place.worker
+    def give_back(self, pooled: PooledWorker) -> None:
+        """A lease was released: the next in line gets one."""
+        pooled.taken -= 1
+        worker = pooled.worker
         if worker.state is WorkerState.DEAD:
             return
         if self._backoff.failures and worker.table.served:
             self._backoff.reset()
         if self._waiters:
             self._waiters.serve(self.try_acquire)
-        if not place.taken:
-            place.idle_since = self._clock()
+        if not pooled.taken:
+            pooled.idle_since = self._clock()
             if self._retired:
                 self._wakeup.notify()
 
     def infos(self) -> tuple[WorkerInfo, ...]:
         """Its workers, the one that is being started and the one that waits to be started again among them."""
-        found = [place.worker.info for place in self._places]
-        if self._starting is not None:
-            found.append(self._starting)
+        found = [pooled.worker.info for pooled in self._workers]
+        if self._start is not None:
+            found.append(self._start.info)
         elif not found and self._backoff.left_s(self._clock()) > 0:
             found.append(self._info_without_process("", WorkerState.BACKOFF))
         return tuple(found)
 
     def unanswered(self) -> list[WorkerAttempt]:
         """See `interface.Pool`."""
-        return [attempt for place in self._places for attempt in place.worker.table.unanswered]
+        return [attempt for pooled in self._workers for attempt in pooled.worker.table.unanswered]
 
     def retire(self) -> None:
         """See `interface.Pool`."""
@@ -212,41 +220,41 @@ class SharedPool:
     def finish(self) -> None:
         """See `interface.Pool`."""
         self.refuse_waiting()
-        for place in self._places:
-            place.worker.finish()
+        for pooled in self._workers:
+            pooled.worker.finish()
         self._cancel_start()
 
     def kill(self) -> None:
         """See `interface.Pool`."""
         self.refuse_waiting()
-        for place in self._places:
-            place.worker.kill()
+        for pooled in self._workers:
+            pooled.worker.kill()
         self._cancel_start()
 
     def _cancel_start(self) -> None:
         if self._start is not None:
-            self._start.cancel()
+            self._start.task.cancel()
 
     @property
     def _is_empty(self) -> bool:
         """Whether it holds no process, nobody waits, and there is no failure to remember."""
-        if self._places or self._waiters or self._starting is not None:
+        if self._workers or self._waiters or self._start is not None:
             return False
         return self._retired or self._backoff.remembered_s(self._clock()) <= 0
 
     @property
     def _start_is_due(self) -> bool:
         return (
-            self._starting is None
+            self._start is None
             and len(self._waiters) > 0
-            and len(self._places) < self.spec.max_workers
+            and len(self._workers) < self.spec.max_workers
             and self._backoff.left_s(self._clock()) <= 0
         )
 
     def _fail_waiting_if_hopeless(self) -> None:
         """Tell those who wait that the last start failed, where no worker is left that could serve them."""
         left_s, cause = self._backoff.left_s(self._clock()), self._backoff.cause
-        if not self._places and self._starting is None and cause is not None and left_s > 0:
+        if not self._workers and self._start is None and cause is not None and left_s > 0:
             fail_waiting(self._waiters, faults.backoff_error(cause, left_s))
 
     def _end_idle(self) -> None:
@@ -254,9 +262,9 @@ class SharedPool:
         if self._retired and self._waiters:
             return
         idle_since = math.inf if self._retired else self._clock() - self._context.settings.idle_s
-        for place in self._places:
-            if not place.taken and place.idle_since <= idle_since:
-                place.worker.finish()
+        for pooled in self._workers:
+            if not pooled.taken and pooled.idle_since <= idle_since:
+                pooled.worker.finish()
 
     def _wake_at(self) -> float:
         """When there is something to do, whoever comes or goes: the end of the backoff, or of somebody's idleness."""
@@ -264,11 +272,11 @@ class SharedPool:
         due = math.inf
         if self._waiters and self._backoff.left_s(now) > 0:
             due = now + self._backoff.left_s(now)
-        elif not self._places and self._backoff.remembered_s(now) > 0:
+        elif not self._workers and self._backoff.remembered_s(now) > 0:
             due = now + self._backoff.remembered_s(now)
-        ready = [place for place in self._places if place.worker.state is WorkerState.READY]
+        ready = [pooled for pooled in self._workers if pooled.worker.state is WorkerState.READY]
         if ready:
-            oldest = min(now if place.taken else place.idle_since for place in ready)
+            oldest = min(now if pooled.taken else pooled.idle_since for pooled in ready)
             due = min(due, oldest + self._context.settings.idle_s)
         return due
 
@@ -288,7 +296,7 @@ class SharedPool:
         told = told or error
         self._backoff.fail(now, told)
         self._context.log.problem(error.message)
-        if not self._places:
+        if not self._workers:
             fail_waiting(self._waiters, faults.backoff_error(told, self._backoff.left_s(now)))
         self._wakeup.notify()
 

@@ -30,9 +30,9 @@ UNKNOWN_FRAMES_BURST = 1000
 UNKNOWN_FRAMES_PER_SECOND = 100.0
 """Frames that say nothing we know are ignored, so that newer plugins work; a stream of nothing else is an attack."""
 
-MAX_ELEMENTS = 12_288
+MAX_FIELDS = 12_288
 """Fields of a frame. The largest result, of 1,024 blobs of which everything is said, has 10,242."""
-MAX_READY_ELEMENTS = 20_480
+MAX_READY_FIELDS = 20_480
 """Fields of `Ready`: 1,024 tools that set every field and require eight things."""
 
 _REQUESTS = frozenset({"http_request", "secret_request", "question", "inference_request"})
@@ -86,9 +86,9 @@ class FrameDispatcher:
         return self._to.life.requested is EndRequest.KILL
 
     @property
-    def max_elements(self) -> int:
+    def max_fields(self) -> int:
         """See `FrameHandler`."""
-        return MAX_ELEMENTS if self.greeted else MAX_READY_ELEMENTS
+        return MAX_FIELDS if self.greeted else MAX_READY_FIELDS
 
     def take_violation(self, violation: Violation, problem: str) -> None:
         """See `FrameHandler`."""

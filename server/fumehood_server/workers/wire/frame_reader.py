@@ -9,20 +9,32 @@ from typing import Protocol
 from fumehood.v1 import plugin_pb2
 from google.protobuf.message import DecodeError
 
+from fumehood_server.field_count import FieldCounter, MalformedMessageError, nested_tags
 from fumehood_server.workers.faults import PRINTED, Violation
 from fumehood_server.workers.wire.decoder import FrameDecoder, FrameError
-from fumehood_server.workers.wire.element_count import MalformedMessageError, has_more_elements
 from fumehood_server.workers.wire.pipes import READ_BYTES, PipeReader
 from fumehood_server.workers.wire.portions import portions
 
 FRAMES_AT_ONCE = 4
-"""Frames of one read that are handed on at once. A full pipe can hold thousands: the rest waits for its turns."""
+"""Frames of one read that are handed on at once. A full pipe can hold thousands: the rest waits for its turns.
+
+More than one, so that a result waits for no iteration of the loop behind the few logs or updates that it was read with.
+"""
 
 UNCOUNTED_BYTES = READ_BYTES
 """A frame of up to so many bytes is parsed without counting what it holds: with 32,768 empty fields, in 1.5 ms."""
 
-
 _TAKEN = object()
+_NESTED_TAGS = nested_tags(plugin_pb2.PluginFrame.DESCRIPTOR)
+
+
+def has_more_fields(frame: bytes, limit: int) -> bool:
+    """Whether a `PluginFrame` holds more than `limit` fields; see `FieldCounter`.
+
+    Raises:
+        MalformedMessageError: it is no message.
+    """
+    return FieldCounter(frame, _NESTED_TAGS).has_more(limit)
 
 
 class FrameHandler(Protocol):
@@ -33,7 +45,7 @@ class FrameHandler(Protocol):
         """Whether nothing that the process says counts any more."""
 
     @property
-    def max_elements(self) -> int:
+    def max_fields(self) -> int:
         """Most fields of the next frame, on all its levels together."""
 
     def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> Generator[None, None, None] | None:
@@ -118,8 +130,8 @@ class FrameReader(PipeReader):
             if handler.closed:
                 self.stop()
                 return False
-            if len(payload) > UNCOUNTED_BYTES and has_more_elements(payload, handler.max_elements):
-                problem = f"a frame of {len(payload)} bytes has more than {handler.max_elements} fields"
+            if len(payload) > UNCOUNTED_BYTES and has_more_fields(payload, handler.max_fields):
+                problem = f"a frame of {len(payload)} bytes has more than {handler.max_fields} fields"
                 self._refuse(Violation.TOO_MANY_ELEMENTS, problem)
                 return False
             self._steps = handler.take_frame(plugin_pb2.PluginFrame.FromString(payload), len(payload))

@@ -16,7 +16,7 @@ PORTION_S = 0.00015
 """So long is served in one iteration, and one item at least."""
 
 PORTION_ITEMS = 64
-"""So many items are served in one iteration at most."""
+"""So many items are served in one iteration at most: a bound for cheap ones that doesn't depend on the clock."""
 
 Turn = Callable[[], bool]
 """Serves one item, which must be short. Returns whether there are more."""

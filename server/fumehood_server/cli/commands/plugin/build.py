@@ -34,8 +34,9 @@ def build(
       fumehood plugin build plugins/regex --host registry.npmjs.org:443
     """
     from fumehood_server.cli import output
-    from fumehood_server.cli.plugin_builds import build_for, manifest_in
+    from fumehood_server.cli.plugin_builds import build_for
     from fumehood_server.config import find_config, load_config
+    from fumehood_server.plugins.manifest import read_manifest
 
     config = load_config(find_config(config_path))
     named = folders or tuple(plugin.path for plugin in config.plugins)
@@ -43,7 +44,7 @@ def build(
         raise CommandError("no plugin is named", "Name a plugin's folder, or a configuration with --config.")
     made = []
     for folder in named:
-        done = build_for(manifest_in(folder), config, installer=installer or "", hosts=hosts, quiet=as_json)
+        done = build_for(read_manifest(folder), config, installer=installer or "", hosts=hosts, quiet=as_json)
         made.append(done)
         if not as_json:
             state = "needs nothing" if done.path is None else "built" if done.built else "was built already"

@@ -38,12 +38,13 @@ def lock(
     """
     from fumehood_server.cli import output
     from fumehood_server.cli.dependency_lock import lock_dependencies
-    from fumehood_server.cli.plugin_builds import build_for, manifest_in
+    from fumehood_server.cli.plugin_builds import build_for
     from fumehood_server.config import find_config, load_config
     from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
+    from fumehood_server.plugins.manifest import read_manifest
 
     config = load_config(find_config(config_path))
-    manifest = manifest_in(folder)
+    manifest = read_manifest(folder)
     path = manifest.folder / PLUGIN_LOCK_NAME
     if check:
         found = _checked(manifest)

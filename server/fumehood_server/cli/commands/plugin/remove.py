@@ -42,7 +42,7 @@ def remove(name: str, config_path: Path | None, as_json: bool) -> None:
     path, config = configuration(config_path)
     found = find_configured(path, config, name)
     before = read_lock(config.lock_path)  # which may be refused, before anything is changed
-    text = remove_entry(path, found.index)
+    text = remove_entry(path, found.config.path)
     # Of two plugins with one name, the pin stays with the one that is left.
     shared = any(each.name == found.name for each in configured_plugins(config) if each.index != found.index)
     unpinned = not shared and unpin_plugin(config.lock_path, found.name)

@@ -163,7 +163,7 @@ def _accept(
 
     folder = proposal.report.folder
     if folder != found.config.path:
-        change_path(path, found.index, folder)
+        change_path(path, found.config.path, folder)
     source.kept = True
     asyncio.run(proposal.accept(source.origin))
     if folder != found.config.path:

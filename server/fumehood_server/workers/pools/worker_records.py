@@ -1,4 +1,4 @@
-"""What the journal is told of processes that live longer than one call: ready, gone, not to be had."""
+"""What the journal is told of processes that serve more than one call: ready, gone, not to be had."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fumehood_server.workers.process.worker import ProcessWorker
 
 
-class LifeRecords:
-    """Records the lives of workers with one spec. A process for one call is told of by the events of that call."""
+class WorkerRecords:
+    """Records starts and ends of workers with one spec. A process for one call is told of by events of that call."""
 
     __slots__ = ("_about", "_journal", "_spec")
 

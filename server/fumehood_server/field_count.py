@@ -1,12 +1,11 @@
 """Counts the fields of a serialized protobuf message, up to a bound and without parsing it.
 
 An empty field takes two bytes: a frame of 4 MiB can hold two million, of which the parser makes 250 MiB of objects. It
-is for frames of plugins, and for requests of callers.
+is for frames of plugins and for requests of callers.
 """
 
 from __future__ import annotations
 
-from fumehood.v1 import plugin_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 _MORE = 0x80
@@ -41,19 +40,7 @@ def nested_tags(message: Descriptor, _known: dict[str, NestedTags] | None = None
     return table
 
 
-_PLUGIN_FRAME = nested_tags(plugin_pb2.PluginFrame.DESCRIPTOR)
-
-
-def has_more_elements(frame: bytes, limit: int) -> bool:
-    """Whether a `PluginFrame` holds more than `limit` fields; see `ElementCounter`.
-
-    Raises:
-        MalformedMessageError: it is no message.
-    """
-    return ElementCounter(frame, _PLUGIN_FRAME).has_more(limit)
-
-
-class ElementCounter:
+class FieldCounter:
     """Counts the fields of a message, unknown ones and those of its messages included, a portion at a time."""
 
     __slots__ = ("_data", "_end", "_nested", "_outer", "_position")
