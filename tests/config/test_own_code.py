@@ -181,6 +181,6 @@ def test_the_folder_of_the_socket_is_refused_and_one_beside_the_socket_is_not(tm
 
 
 def test_what_is_protected_holds_no_path_within_another() -> None:
-    paths = code_paths()
+    paths = code_paths().paths
     assert not [each for each in paths if any(each.is_relative_to(other) for other in paths if other != each)]
-    assert all(each.is_absolute() for each in (*paths, *searched_folders()))
+    assert all(each.is_absolute() for each in (*paths, *searched_folders().paths))

@@ -15,8 +15,9 @@ from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.definitions import encode_definitions
 from fumehood_sdk.adapters.mcp.engine import McpEngine
 from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.listing import list_tools
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
-from fumehood_sdk.adapters.mcp.negotiation import list_tools, negotiate
+from fumehood_sdk.adapters.mcp.negotiation import negotiate
 from fumehood_sdk.adapters.mcp.remote.settings import VARIABLE
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 from fumehood_sdk.wire.framing import FrameReader

@@ -110,6 +110,13 @@ GOOD = answered(content=[])
         asked({HALF: {"method": "roots/list"}}),
         asked({}, requestState=HALF),
         asked({"a": form(HALF)}),
+        answered(resultType="task", task={"taskId": "1", "status": "working"}),
+        answered(resultType="weird", content=[]),
+        answered(resultType=["complete"], content=[]),
+        answered(task={"taskId": "1", "status": "working"}),
+        answered(),
+        answered(content=[], structuredContent={"a": float("nan")}),
+        answered(content=[], structuredContent=["1e400"]).replace('\\"1e400\\"', "1e400"),
         answered(content=[], structuredContent={"a": HALF}),
         answered(content=[], structuredContent="DIGITS"),
         answered(content=[], structuredContent="DEEP"),
@@ -117,7 +124,24 @@ GOOD = answered(content=[])
         raw(result="DEEP", id="NUMBER", jsonrpc="2.0"),
         raw(id="NUMBER", error={"code": "DIGITS"}),
     ],
-    ids=["key", "state", "form", "details", "digits", "depth", "digits_first", "depth_first", "error"],
+    ids=[
+        "key",
+        "state",
+        "form",
+        "task",
+        "type",
+        "type_list",
+        "old_task",
+        "nothing",
+        "nan",
+        "infinity",
+        "details",
+        "digits",
+        "depth",
+        "digits_first",
+        "depth_first",
+        "error",
+    ],
 )
 def test_answer_that_is_none_fails_its_call_alone(adapter: AdapterProcess, arguments: str) -> None:
     beside = adapter.begin("wait")
@@ -129,6 +153,25 @@ def test_answer_that_is_none_fails_its_call_alone(adapter: AdapterProcess, argum
         results[frame.result.invocation_id] = frame.result
     assert results[odd].error.reason == "invalid_result", results[odd]
     assert results[beside].content[0].text == "waited"
+
+
+@pytest.mark.parametrize("kind", [{}, {"resultType": "complete"}, {"resultType": None}])
+def test_structured_content_alone_is_a_result_and_null_in_it_is_kept(
+    adapter: AdapterProcess, kind: dict[str, object]
+) -> None:
+    result = adapter.call("raw", answered(structuredContent={"a": None, "b": 1e300}, **kind))
+    assert not result.HasField("error"), result
+    assert json.loads(result.details_json) == {"a": None, "b": 1e300}
+
+
+@pytest.mark.parametrize("requests", [{}, {"a": {"method": "roots/list"}}], ids=["nothing", "roots"])
+def test_tool_that_asks_for_ever_is_told_so(adapter: AdapterProcess, requests: object) -> None:
+    error = adapter.call("raw", asked(requests, requestState="s")).error
+    assert (error.reason, error.message) == (
+        "input_refused",
+        "the tool asked its client more than 10 times in one call",
+    )
+    assert not adapter.call("raw", GOOD).HasField("error")
 
 
 @pytest.mark.parametrize("method", [[1], {}, 1, None])

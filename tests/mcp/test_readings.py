@@ -211,6 +211,17 @@ async def test_hostile_answer_is_a_typed_error_and_the_next_reading_is_served(
     assert [each.text for each in (await read(mcp, plugin, "shelf:text")).contents] == ["hello"]
 
 
+@pytest.mark.parametrize(
+    ("token", "problem"), [("again", "the list doesn't end"), ("odd", "its `resultType` is odd")], ids=["again", "odd"]
+)
+async def test_page_that_names_its_own_cursor_or_an_unknown_type_is_refused(
+    mcp: McpServiceStub, token: str, problem: str
+) -> None:
+    page = await mcp.ListResources(pb.ListResourcesRequest(plugin="old", page_token=token), timeout=BOUND_S)
+    assert failed(page.reading) == ("TOOL_EXECUTION_FAILED", "invalid_result")
+    assert problem in page.reading.error.message
+
+
 async def test_page_of_too_many_and_a_message_of_no_role_are_refused(mcp: McpServiceStub) -> None:
     page = await mcp.ListResources(pb.ListResourcesRequest(plugin="old", page_token="flood"), timeout=BOUND_S)  # noqa: S106
     assert failed(page.reading) == ("TOOL_EXECUTION_FAILED", "invalid_result")

@@ -34,7 +34,7 @@ async def caller(sidecar: Sidecar) -> AsyncIterator[Caller]:
         yield Caller(channel)
 
 
-@pytest.mark.parametrize("how", ["json", "stream", "batch"])
+@pytest.mark.parametrize("how", ["json", "stream", "others", "marked", "batch"])
 async def test_each_form_of_an_answer_is_understood(caller: Caller, how: str) -> None:
     assert await caller.text("answer", how=how) == how
 
@@ -77,17 +77,21 @@ async def test_stream_without_end_ends_with_the_calls_time(caller: Caller, how: 
 
 
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)
-EVENT = st.tuples(st.lists(LINE, max_size=3), st.none() | LINE, st.none() | st.integers(0, 10**6))
-"""Lines of data, an id, and a time to be left alone."""
+KIND = st.sampled_from([None, "", "message", "ping", "Message"])
+EVENT = st.tuples(st.lists(LINE, max_size=3), st.none() | LINE, st.none() | st.integers(0, 10**6), KIND)
+"""Lines of data, an id, a time to be left alone, and a type."""
 
 
 @given(st.lists(EVENT, max_size=8), st.data())
 def test_events_are_read_as_they_were_written_whatever_stands_between(
-    written: list[tuple[list[str], str | None, int | None]], data: st.DataObject
+    written: list[tuple[list[str], str | None, int | None, str | None]], data: st.DataObject
 ) -> None:
-    """As WHATWG HTML, 9.2.6, has it: an event has data where it has a line of data, and an id where one came before."""
-    sent, expected = b"", StreamPosition()
-    for lines, last_id, retry_ms in written:
+    """As WHATWG HTML, 9.2.6, has it: an event has data where it has a line of data, and an id where one came before.
+
+    Those of other types than `message` are for nobody here, and their ids and times count all the same.
+    """
+    sent, expected = data.draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), StreamPosition()
+    for lines, last_id, retry_ms, kind in written:
         end = data.draw(st.sampled_from([b"\n", b"\r\n"]))
         space = data.draw(st.sampled_from([b"", b" "]))
         fields = [b"data:" + (space or b" " * line.startswith(" ")) + line.encode() for line in lines]
@@ -97,12 +101,14 @@ def test_events_are_read_as_they_were_written_whatever_stands_between(
         if retry_ms is not None:
             fields.append(b"retry:%d" % retry_ms)
             expected.retry_ms = retry_ms
-        between = data.draw(st.sampled_from([b"", b": comment\n", b"event: x\r\n", b"other\n", b"retry: soon\n"]))
+        if kind is not None:
+            fields.append(b"event: " + kind.encode())
+        between = data.draw(st.sampled_from([b"", b": comment\n", b"other\n", b"retry: soon\n"]))
         sent += between + b"".join(field + end for field in fields) + end
     position = StreamPosition()
     cut = b"id: cut\ndata: cut\n"
     found = [each.decode() for each in events(io.BytesIO(sent + cut), 1 << 20, position)]
-    assert found == ["\n".join(lines) for lines, _, _ in written if lines]
+    assert found == ["\n".join(lines) for lines, _, _, kind in written if lines and kind in (None, "", "message")]
     assert (position.last_event_id, position.retry_ms) == (expected.last_event_id, expected.retry_ms)
 
 

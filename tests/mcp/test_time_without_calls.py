@@ -40,7 +40,7 @@ class Looks:
 
     def fail(self) -> bool:
         """Call, and have a look refused where one is due. Whether one was."""
-        if not self.list.holds(Invoke()):
+        if not self.list.hold_if_looking(Invoke()):
             return False
         assert self.answered is not None
         self.answered({"id": 1, "error": {"code": -32603, "message": "not now"}})
@@ -80,7 +80,7 @@ def test_time_in_which_the_process_is_frozen_in_a_look_does_not_count(monkeypatc
     assert looks.fail()
     looks.now += relisting.RETRY_PAUSE_S
     frame = Invoke()
-    assert looks.list.holds(frame)
+    assert looks.list.hold_if_looking(frame)
     assert looks.list.release(frame.invocation_id)  # cancelled: without calls the sidecar may freeze the process
     looks.now += HOUR_S
     looks.list.look_if_due(looks.now)

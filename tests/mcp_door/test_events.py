@@ -20,7 +20,8 @@ from mcp.types import LoggingMessageNotificationParams
 
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
-from .support import CODE, MODERN, MODES, error_of, http_client, names, stdio_client, text_of, url_of
+from .stdio_process import receive, send, stdio_process
+from .support import CODE, MODERN, MODES, error_of, http_client, modern, names, stdio_client, text_of, url_of
 
 TABLE = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
 PASSING = '''
@@ -35,11 +36,28 @@ def passing() -> str:
     return "here"
 '''
 
+DEEP = '''
+from fumehood_sdk import Context, Plugin
+
+plugin = Plugin("deep", version="1.0.0")
+
+
+@plugin.tool(side_effects="none", isolation="process")
+async def tell(levels: int, ctx: Context) -> str:
+    """Tells of lists in lists."""
+    said = []
+    for _ in range(levels - 1):
+        said = [said]
+    ctx.update("deep", data=said)
+    return "told"
+'''
+
 
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     folder = tmp_path_factory.mktemp("plugins")
     plugins = [write_plugin(folder / "speech", "speech", CODE), write_plugin(folder / "passing", "passing", PASSING)]
+    plugins.append(write_plugin(folder / "deep", "deep", DEEP))
     with running_sidecar(plugins, more=TABLE) as running:
         yield running
 
@@ -176,6 +194,41 @@ async def test_clients_of_both_eras_are_told_when_the_tools_change(sidecar: Side
             await each_change(lambda: anext(aiter(events)), client)
     finally:
         await set_passing(sidecar, enabled=True)
+
+
+def test_listening_acknowledges_what_is_told_of_alone(sidecar: Sidecar) -> None:
+    everything = {
+        "toolsListChanged": True,
+        "promptsListChanged": True,
+        "resourcesListChanged": True,
+        "resourceSubscriptions": ["x://a"],
+    }
+    nothing = {kind: asked for kind, asked in everything.items() if kind != "toolsListChanged"}
+    with stdio_process("--address", sidecar.target) as process:
+        for asked, told in ((everything, {"toolsListChanged": True}), (nothing, {})):
+            send(process, modern("subscriptions/listen", notifications=asked)[0])
+            acknowledged = receive(process)
+            assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+            assert acknowledged["params"]["notifications"] == told
+
+
+@pytest.mark.parametrize(("transport", "mode"), WAYS)
+async def test_call_goes_on_whatever_its_tool_says_beside_an_update(
+    sidecar: Sidecar, transport: str, mode: str
+) -> None:
+    told: list[Any] = []
+
+    async def log(message: LoggingMessageNotificationParams) -> None:
+        told.append(message.data["data"])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        async with connected(sidecar, transport, mode, logging_callback=log, log_level="info") as client:
+            if mode != MODERN:
+                await client.set_logging_level("info")
+            for levels in (3, 300, 900):
+                assert text_of(await client.call_tool("tell", {"levels": levels})) == "told"
+    assert told == [[[[]]], "[" * 300 + "]" * 300, "[" * 900 + "]" * 900]
 
 
 class SlowTools(ToolList):

@@ -69,7 +69,8 @@ def test_a_configuration_of_which_all_can_be_imported_is_status_0(tmp_path: Path
 
 def test_servers_of_claude_codes_other_projects_are_named(tmp_path: Path) -> None:
     entry = {"command": "uvx", "args": ["mcp-server-time"]}
-    folders = [str(tmp_path), *(f"/srv/project-{number}" for number in range(10))]
+    folders = [str(tmp_path), *(f"/srv/project-{number}" for number in range(9)), str(tmp_path / "site")]
+    (tmp_path / "site").mkdir()
     projects = {each: {"mcpServers": {"local": entry}} for each in folders}
     (tmp_path / ".claude.json").write_text(json.dumps({"mcpServers": {"user": entry}, "projects": projects}))
     command = ("mcp", "import", ".claude.json", "--dry-run")
@@ -78,7 +79,7 @@ def test_servers_of_claude_codes_other_projects_are_named(tmp_path: Path) -> Non
     assert found["other_projects"] == folders[1:]
     shown = fumehood(*command, folder=tmp_path).stderr
     assert f"servers of {', '.join(folders[1:9])} and 2 more are not taken: --workspace FOLDER" in shown
-    there = fumehood(*command, "--json", "--workspace", "/srv/project-9", folder=tmp_path).json
+    there = fumehood(*command, "--json", "--workspace", folders[-1], folder=tmp_path).json
     assert there["other_projects"] == folders[:-1]
 
 

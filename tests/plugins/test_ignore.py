@@ -54,6 +54,14 @@ def test_node_modules_are_ignored_where_a_lock_says_what_they_hold(folder: Path)
     assert counts(folder, "node_modules/a/again.js")
 
 
+def test_no_line_takes_in_what_is_the_operators(folder: Path) -> None:
+    lines = ("!.fumehood/", ".fumehood/*", "!.fumehood/tokens.json", "!lib/.fumehood/", "!fumehood.*", "!/.venv/")
+    (folder / ".fumehoodignore").write_text("\n".join(lines) + "\n")
+    names = (".fumehood/tokens.json", "lib/.fumehood/tokens.json", "fumehood.toml", "fumehood.lock")
+    assert [name for name in names if counts(folder, name)] == []
+    assert counts(folder, ".venv/pyvenv.cfg"), "control: what is left out by default can be taken in"
+
+
 def test_the_last_pattern_that_matches_decides(folder: Path) -> None:
     (folder / ".fumehoodignore").write_text("# notes\n*.log\n!keep.log\n/data/\n!.venv/\n")
     assert not counts(folder, "lib/a.log")

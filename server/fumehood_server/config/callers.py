@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fumehood_server.config.config_file import CallerTable, TlsTable
+from fumehood_server.config.config_file import CallerTable, ClientTable, TlsTable
 from fumehood_server.config.listen import Listen, ListenError, parse_listen
 from fumehood_server.config.toml_source import TomlSource
+
+PUBLIC_FILES = frozenset({"server.tls.certificate", "server.tls.client_ca", "client.certificate", "client.tls_ca"})
+"""Dotted keys of certificates: they may lie where sandboxes are shown, as those of the system's authorities do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,14 @@ def caller_files(tls: TlsConfig | None, token_file: Path | None) -> dict[str, Pa
         names = ("certificate", "key", "client_ca")
         named |= {f"server.tls.{name}": getattr(tls, name) for name in names}
     return {key: file for key, file in named.items() if file is not None}
+
+
+def client_files(table: ClientTable, folder: Path) -> dict[str, Path]:
+    """What the commands that are run in the folder show a sidecar and know it by, by dotted keys of fumehood.toml.
+
+    No plugin may change one, or read one that isn't in `PUBLIC_FILES`.
+    """
+    return {f"client.{name}": folder / value for name, value in table.model_dump().items() if value is not None}
 
 
 def read_callers(

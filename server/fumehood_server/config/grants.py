@@ -10,13 +10,13 @@ from pathlib import Path
 from fumehood_server.config.database_files import DatabaseFiles
 from fumehood_server.config.library_settings import credential_paths, settings_paths
 from fumehood_server.config.middleware_code import middleware_code
+from fumehood_server.config.mounts import read_mounts
 from fumehood_server.config.own_code import code_paths, searched_folders
+from fumehood_server.config.symlinks import found_paths, links_in_path
 
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
 """The machine's programs and settings. They are mounted in sandboxes: a write there would reach all of them."""
-_MAX_LINKS = 40
-"""As many as the kernel follows (path_resolution(7))."""
 
 
 class GrantError(ValueError):
@@ -55,11 +55,14 @@ def protected_paths(
     database: DatabaseFiles | None = None,
     config_is_secret: bool = False,
     grammars: Sequence[Path] = (),
+    client_secret: Collection[Path] = (),
+    client_public: Collection[Path] = (),
 ) -> tuple[Protected, ...]:
     """What a grant must not overlap: the sidecar's state, configuration, sockets, secrets and plugins.
 
     Paths are absolute, as they are named: each symlink on the way to one is protected from writing, since whoever
-    replaces it decides what is there. `checkpoint_command` are the files of a command that runs as the sidecar.
+    replaces it decides what is there. `checkpoint_command` are the files of a command that runs as the sidecar;
+    `client_secret` is what the commands show it, `client_public` are certificates that they know it by, and their own.
     The copies that plugins run from lie in its state. For a write grant there is `protected_code` beside them.
     """
     files = database or DatabaseFiles()
@@ -87,6 +90,7 @@ def protected_paths(
         own += _named(path, "what the connection to the database is made by")
     for path in grammars:
         own += _named(path, "the file of a grammar")
+    own += _client(client_secret, client_public)
     plugins = [each for folder in plugin_folders for each in plugin_folder(folder)]
     for path in files.secret:
         own += _named(path, "what the connection to the database is made by", unreadable=True)
@@ -110,26 +114,35 @@ def plugin_folder(path: Path) -> Iterator[Protected]:
     return _named(path, "the folder of a plugin")
 
 
+def _client(secret: Collection[Path], public: Collection[Path]) -> Iterator[Protected]:
+    for path in secret:
+        yield from _named(path, "what commands show the sidecar", unreadable=True)
+    for path in public:
+        yield from _named(path, "a certificate that commands use")
+
+
 def _named(path: Path, what: str, *, unreadable: bool = False, within: bool = True) -> Iterator[Protected]:
     """What the path leads to, and each symlink on the way there."""
     yield Protected(path.resolve(), what, unreadable=unreadable, within=within)
-    for link in _links_in_path(path):
+    for link in links_in_path(path):
         yield Protected(link, f"a symlink to {what}")
 
 
 def protected_code(middleware: Collection[str] = ()) -> tuple[Protected, ...]:
     """What a write grant must not overlap either: the code that the sidecar runs, and the machine's own folders.
 
+    With each symlink by which one was named, since whoever replaces it decides what is there at the next start.
     It looks at the file of each module that is imported, which takes some 30 ms. `middleware` names some that will be.
     """
-    system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
-    return (
-        *(Protected(path, "the system's own folder") for path in sorted(system)),
-        *(Protected(path, "the sidecar's own code") for path in code_paths(middleware_code(middleware))),
-        *(Protected(path, "the settings of a library that the sidecar uses") for path in settings_paths()),
-        Protected(Path(tempfile.gettempdir()).resolve(), "the sidecar's folder of temporary files", within=False),
-        *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
+    parts = (
+        (found_paths(_SYSTEM_FOLDERS), "the system's own folder", True),
+        (code_paths(middleware_code(middleware)), "the sidecar's own code", True),
+        (settings_paths(), "the settings of a library that the sidecar uses", True),
+        (found_paths([tempfile.gettempdir()]), "the sidecar's folder of temporary files", False),
+        (searched_folders(), "a folder that programs are looked for in", False),
     )
+    paths = [Protected(path, what, within=within) for found, what, within in parts for path in found.paths]
+    return (*paths, *(Protected(link, f"a symlink to {what}") for found, what, _ in parts for link in found.links))
 
 
 def resolve_grants(
@@ -183,30 +196,12 @@ def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Seque
     Raises:
         GrantError: there is one.
     """
-    folders = tuple(map(Path, writable))
+    folders, mounts = tuple(map(Path, writable)), read_mounts()
     for index, text in enumerate(texts):
-        for link in _links_in_path(folder / text):
-            if any(link.is_relative_to(each) for each in folders):
+        for link in links_in_path(folder / text):
+            if any(link.is_relative_to(each) or mounts.overlap(each, link, within=False) for each in folders):
                 problem = f'"{folder / text}" leads through the symlink "{link}", which a plugin may write'
                 raise GrantError(key, index, problem, "look who made the link, and grant what it should lead to")
-
-
-def _links_in_path(path: Path) -> Iterator[Path]:
-    """Every symlink that resolving the path goes through, each as its own path without symlinks."""
-    left = list(reversed(path.parts[1:]))
-    real = Path("/")
-    found = 0
-    while left and found < _MAX_LINKS:
-        part = left.pop()
-        place = real.parent if part == ".." else real / part
-        if not place.is_symlink():
-            real = place
-            continue
-        found += 1
-        yield place
-        target = place.readlink()
-        left.extend(reversed([each for each in target.parts if each != "/"]))
-        real = Path("/") if target.is_absolute() else real
 
 
 def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
@@ -228,8 +223,13 @@ def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
 
 
 def _check_protected(key: str, index: int, path: Path, protected: Sequence[Protected]) -> None:
+    verb = "read" if key == "read" else "write"
     for each in protected:
         if each.path.is_relative_to(path) or (each.within and path.is_relative_to(each.path)):
-            verb = "read" if key == "read" else "write"
             problem = f'"{path}" overlaps {each.what}, "{each.path}", which no plugin may {verb}'
             raise GrantError(key, index, problem, "grant a narrower folder")
+    mounts = read_mounts()
+    for each in protected:
+        if mounts.overlap(path, each.path, within=each.within):
+            problem = f'"{path}" overlaps {each.what}, "{each.path}", by another mount, and no plugin may {verb} that'
+            raise GrantError(key, index, problem, "grant a narrower folder, or unmount it there")

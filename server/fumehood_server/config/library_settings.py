@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+from fumehood_server.config.symlinks import FoundPaths, found_paths
+
 _SETTINGS = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES"),
     *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "GRPC_SYSTEM_SSL_ROOTS_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
@@ -28,22 +30,28 @@ _HOME_SETTINGS = (".pip", ".config/pip", ".config/uv", ".cache/pip", ".cache/uv"
 _XDG = {".config": "XDG_CONFIG_HOME", ".cache": "XDG_CACHE_HOME", ".local/share": "XDG_DATA_HOME"}
 
 
-def settings_paths() -> tuple[Path, ...]:
-    """Files and folders that say whom TLS trusts, what is preloaded, where packages come from. They need not exist."""
+def settings_paths() -> FoundPaths:
+    """Files and folders that say whom TLS trusts, what is preloaded, where packages come from. They need not exist.
+
+    And symlinks on the way to them, and to credentials.
+    """
     trust = ssl.get_default_verify_paths()
     named = {each for each in (trust.cafile, trust.capath, trust.openssl_cafile, trust.openssl_capath) if each}
     for name, value in os.environ.items():
         if name in _SETTINGS or name.startswith(_FAMILIES):
             named |= {value, *re.split(r"[ :;,]+", value)}
-    named |= {*_homes(_HOME_SETTINGS), *_homes(_HOME_CREDENTIALS)}
-    return _real(named)
+    return found_paths(_absolute({*named, *_named_credentials(), *_homes(_HOME_SETTINGS)}))
 
 
 def credential_paths() -> tuple[Path, ...]:
     """Files with keys and passwords of the operator's that are read by the sidecar's user, as far as they are there."""
-    named = {value for name, value in os.environ.items() if name in _CREDENTIALS or _CLIENT_KEY.fullmatch(name)}
     # Not Path.is_file, which raises where a home may not be looked into: a service with ProtectHome= has none.
-    return tuple(each for each in _real({*named, *_homes(_HOME_CREDENTIALS)}) if os.path.isfile(each))  # noqa: PTH113
+    return tuple(each for each in found_paths(_absolute(_named_credentials())).paths if os.path.isfile(each))  # noqa: PTH113
+
+
+def _named_credentials() -> set[str]:
+    named = {value for name, value in os.environ.items() if name in _CREDENTIALS or _CLIENT_KEY.fullmatch(name)}
+    return {*named, *_homes(_HOME_CREDENTIALS)}
 
 
 def _homes(names: tuple[str, ...]) -> Iterator[str]:
@@ -55,10 +63,9 @@ def _homes(names: tuple[str, ...]) -> Iterator[str]:
                 yield f"{os.environ[variable]}/{name.removeprefix(f'{folder}/')}"
 
 
-def _real(named: set[str]) -> tuple[Path, ...]:
+def _absolute(named: set[str]) -> Iterator[str]:
     """Absolute ones alone: what a relative one means depends on who reads it. Never the root, which holds all."""
-    found = {Path(os.path.realpath(each)) for each in named if os.path.isabs(each)}  # noqa: PTH117 - of strings
-    return tuple(sorted(found - {Path("/")}))
+    return (each for each in named if os.path.isabs(each) and os.path.realpath(each) != "/")  # noqa: PTH117 - of strings
 
 
 __all__ = ["credential_paths", "settings_paths"]

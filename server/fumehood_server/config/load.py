@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Limits
 
-from fumehood_server.config.callers import caller_files, read_callers, read_tls
+from fumehood_server.config.callers import PUBLIC_FILES, caller_files, client_files, read_callers, read_tls
 from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
 from fumehood_server.config.command_files import command_files
 from fumehood_server.config.config import (
@@ -175,12 +175,13 @@ def _with_plugins(config: SidecarConfig, file: ConfigFile, source: TomlSource, n
     plugins = tuple(_plugin(table, index, source, config.folder, refused) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, config.folder)
     secrets = {f"secrets.{name}": each.file for name, each in config.secrets.items() if each.file is not None}
-    for files in (secrets | _own_files(config, file), *({"journal.store": each} for each in database_files.secret)):
+    database = ({"journal.store": each} for each in database_files.secret)
+    for files in (secrets | _own_files(config, file), *database, *_client_files(config, file, named)):
         check_secret_links(
             files,
             source,
             config.folder,
-            public={"server.tls.certificate", "server.tls.client_ca"},
+            public=PUBLIC_FILES,
             plugin_folders=[plugin.path for plugin in plugins],
             writable=[path for plugin in plugins for path in plugin.grants.write],
         )
@@ -198,6 +199,7 @@ def _protected(
     """What no grant may overlap, beside code. Paths are as the file has them, with their symlinks."""
     database, webhook, checkpoints = config.journal.database, config.approvals.webhook, config.journal.checkpoints
     secrets = {name: each.file for name, each in config.secrets.items() if each.file is not None}
+    client = [each for files in _client_files(config, file, named) for each in files.items()]
     sockets = [each.path for each in config.server.listen if each.path is not None]
     if webhook is not None and webhook.replies is not None and webhook.replies.listen.path is not None:
         sockets.append(webhook.replies.listen.path)
@@ -213,6 +215,8 @@ def _protected(
         database=database_files,
         config_is_secret=database is not None and database.has_password,
         grammars=grammar_files(file.orchestration, config.folder),
+        client_secret=[path for key, path in client if key not in PUBLIC_FILES],
+        client_public=[path for key, path in client if key in PUBLIC_FILES],
     )
 
 
@@ -221,6 +225,12 @@ def _own_files(config: SidecarConfig, file: ConfigFile) -> dict[str, Path]:
     password = None if config.journal.database is None else config.journal.database.password_file
     tokens = None if file.server.token_file is None else config.server.token_file
     return {**({} if password is None else {"journal.password": password}), **caller_files(config.server.tls, tokens)}
+
+
+def _client_files(config: SidecarConfig, file: ConfigFile, named: Path | None) -> list[dict[str, Path]]:
+    """Those of `[client]`, for commands in the folder of fumehood.toml, and where it is a symlink in that one's too."""
+    folders = {config.folder, config.folder if named is None else named.parent}
+    return [client_files(file.client, each) for each in sorted(folders)]
 
 
 _DAY_S = 86_400

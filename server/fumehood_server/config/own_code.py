@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import site
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fumehood_server.config.symlinks import FoundPaths, found_paths, links_in_path, named_place
 
-def code_paths(more: Iterable[str] = ()) -> tuple[Path, ...]:
-    """Folders whose whole content is code of the sidecar, and files of its code elsewhere. Absolute, without symlinks.
+_PROGRAMS = ("bwrap", "uv", "npm")
+"""What the sidecar and its commands run outside of any sandbox, from PATH."""
+
+
+def code_paths(more: Iterable[str] = ()) -> FoundPaths:
+    """Folders whose whole content is code of the sidecar, files of its code elsewhere, and symlinks on the way there.
 
     `more` is code that will be imported. Whoever can write in, at or above one of them decides what runs as the sidecar
     when it is started the next time.
     """
     known = {"": ""}
+    links = set[Path]()
 
     def resolved(path: str) -> str:
         """As `os.path.realpath`, with each folder looked at once: there are hundreds of files in each."""
@@ -24,24 +31,28 @@ def code_paths(more: Iterable[str] = ()) -> tuple[Path, ...]:
             folder, _, name = path.rpartition("/")
             # What has no name of its own, and what a link leads to, is found from the root.
             is_plain = name not in {"", ".", ".."} and path[0] == "/" and not os.path.islink(path)  # noqa: PTH114 - one of very many
-            real = f"{resolved(folder).rstrip('/')}/{name}" if is_plain else os.path.realpath(path)
+            if is_plain:
+                real = f"{resolved(folder).rstrip('/')}/{name}"
+            else:
+                place = named_place(path)
+                links.update(links_in_path(place))
+                real = os.path.realpath(place)
             known[path] = real
         return real
 
-    found = {resolved(path) for paths in (_modules(), _prefixes(), _search_path(), _mapped(), more) for path in paths}
-    return _outermost(found)
+    sources = (_modules(), _prefixes(), _started(), _programs(), _search_path(), _mapped(), more)
+    found = {resolved(path) for paths in sources for path in paths}
+    return FoundPaths(_outermost(found), tuple(sorted(links)))
 
 
-def searched_folders() -> tuple[Path, ...]:
-    """Folders of which only the direct entries are code.
+def searched_folders() -> FoundPaths:
+    """Folders of which only the direct entries are code, and symlinks on the way there.
 
     The current folder where it is imported from, PATH's, and those that the loader looks for libraries in (ld.so(8)).
     """
     listed = (os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH"))
     names = [each for value in listed for each in value.replace(";", os.pathsep).split(os.pathsep) if each]
-    if _imports_from_current_folder():
-        names.append("")
-    return tuple(sorted(set(map(_real, names))))
+    return found_paths([*names, *_current_folder_names()])
 
 
 def _prefixes() -> Iterator[str]:
@@ -54,6 +65,16 @@ def _prefixes() -> Iterator[str]:
         program = program.parent / program.readlink() if program.is_symlink() else None
 
 
+def _started() -> Iterator[str]:
+    """What this process was started by, as it was named: the interpreter, and the script."""
+    yield from (each for each in {*sys.orig_argv[:1], *sys.argv[:1]} if "/" in each)
+
+
+def _programs() -> Iterator[str]:
+    """The file of each program: one in a folder of PATH may be a symlink to a folder that isn't."""
+    yield from (path for path in map(shutil.which, _PROGRAMS) if path is not None)
+
+
 def _search_path() -> Iterator[str]:
     """Folders and archives of `sys.path`, and those that the next start would add to it."""
     current = _real("")
@@ -63,15 +84,16 @@ def _search_path() -> Iterator[str]:
         yield site.getusersitepackages()
     if sys.pycache_prefix:
         yield sys.pycache_prefix
-    if _imports_from_current_folder():
+    if _current_folder_names():
         # A folder there that has a module's name is imported in place of the module.
         names = sys.stdlib_module_names | {name.partition(".")[0] for name in list(sys.modules)}
         yield from (each.path for each in os.scandir(current) if each.name.partition(".")[0] in names)
 
 
-def _imports_from_current_folder() -> bool:
+def _current_folder_names() -> list[str]:
+    """Entries of `sys.path` that are the current folder."""
     current = _real("")
-    return any(_real(each) == current for each in sys.path)
+    return [each for each in sys.path if _real(each) == current]
 
 
 def _modules() -> Iterator[str]:

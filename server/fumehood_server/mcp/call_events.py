@@ -13,6 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import LoggingLevel
 
 from fumehood_server.mcp.log_levels import LogLevels
+from fumehood_server.validation.strict_json import JsonError, parse
 
 _GRAVEST: LoggingLevel = "warning"
 """Of what is logged here: retries, and waits for somebody's decision."""
@@ -69,7 +70,7 @@ class CallEvents:
         await self._report(given, total, update.message or None)
         data: dict[str, Any] = {"message": update.message}
         if update.data_json:
-            data["data"] = json.loads(update.data_json)
+            data["data"] = _json_or_text(update.data_json)
         if update.message or update.data_json:
             await self._log("info", data)
 
@@ -90,3 +91,12 @@ class CallEvents:
         await self._context.session.send_log_message(
             level, data, logger=self._tool, related_request_id=self._context.request_id
         )
+
+
+def _json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """What a tool says beside its message: as its text where it is no JSON, or is nested so that the SDK takes none."""
+    try:
+        parse(text)
+    except JsonError:
+        return text
+    return json.loads(text)

@@ -29,6 +29,7 @@ from mcp_types import (
     ReadResourceRequestParams,
     ServerCapabilities,
     SetLevelRequestParams,
+    SubscriptionFilter,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
 )
@@ -177,6 +178,8 @@ class McpDoor:
                 yield
         except UnicodeEncodeError as error:  # JSON can write half a surrogate pair, and UTF-8 can't
             raise MCPError(INVALID_PARAMS, "a text of the request is no Unicode") from error
+        except RecursionError as error:  # the SDK has parsed it, with fewer frames below
+            raise MCPError(INVALID_PARAMS, "the request is nested too deeply") from error
         except NoPlaceError as error:
             data = {"code": "TOO_MANY_REQUESTS", "retryable": True}
             raise MCPError(REFUSED, "too many requests of this caller are under way: back off", data) from error
@@ -213,8 +216,10 @@ class McpDoor:
                     await bus.publish(ToolsListChanged())
 
             publishing = tasks.create_task(publish())
+            # The handler acknowledges all that is asked for, and nothing but changed tools is told of here.
+            told = SubscriptionFilter(tools_list_changed=params.notifications.tools_list_changed)
             try:
-                return await ListenHandler(bus)(context, params)
+                return await ListenHandler(bus)(context, params.model_copy(update={"notifications": told}))
             finally:
                 publishing.cancel()
 

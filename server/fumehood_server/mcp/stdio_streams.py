@@ -19,16 +19,16 @@ from typing import Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
+
+from fumehood_server.mcp.message_lines import (
+    END_BYTES,
+    MalformedMessageError,
+    read_message,
+    refuse_overlong,
+    write_message,
 )
+from fumehood_server.telemetry import get_logger
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """Of one message: above twice what a call's arguments may be set to. One that is longer is refused."""
@@ -85,9 +85,9 @@ class Outgoing:
         self._answered = asyncio.Event()
         self._answered.set()
 
-    def expect(self, received: Received) -> None:
+    def expect(self, received: SessionMessage) -> None:
         """Count what the client sends, before it is handed on: a request is to be answered, unless it is cancelled."""
-        message = received.message if isinstance(received, SessionMessage) else None
+        message = received.message
         if isinstance(message, JSONRPCRequest) and message.method != _LISTEN:
             self._unanswered.add(message.id)
             self._answered.clear()
@@ -100,7 +100,7 @@ class Outgoing:
 
     async def send(self, item: SessionMessage, /) -> None:
         """Have it written: returns when those before it are. Cancelling this leaves it out whole."""
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = write_message(item.message)
         self._count(1, len(line))
         try:
             await self._lines.send(line)
@@ -142,51 +142,53 @@ class Outgoing:
 
 async def _read_messages(stdin: int, incoming: MemoryObjectSendStream[Received], outgoing: Outgoing) -> None:
     async with incoming:
-        async for line in _read_lines(stdin):
+        async for line, is_whole in _read_lines(stdin):
             await outgoing.room()
             try:
-                if line is None:
-                    await outgoing.send(_TOO_LONG)
-                else:
-                    received = _message(line)
-                    outgoing.expect(received)
-                    await incoming.send(received)
+                await _hand_on(line, incoming, outgoing, is_whole=is_whole)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the server has ended
                 return
         with contextlib.suppress(TimeoutError):  # the server's end of `incoming` ends what it has begun
             await asyncio.wait_for(outgoing.answered(), FLUSH_TIMEOUT_S)
 
 
-_TOO_LONG = SessionMessage(
-    JSONRPCError(
-        jsonrpc="2.0",
-        id=None,
-        error=ErrorData(code=INVALID_REQUEST, message=f"a message of more than {MAX_LINE_BYTES} bytes was not read"),
-    )
-)
-
-
-def _message(line: bytes) -> Received:
+async def _hand_on(
+    line: bytes, incoming: MemoryObjectSendStream[Received], outgoing: Outgoing, *, is_whole: bool
+) -> None:
+    """Hand on the line's message. What is none is answered here: the SDK would tell nobody but its log."""
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line.decode(errors="replace"), by_name=False))
-    except ValueError as error:  # the SDK's to tell of
-        return error
+        if not is_whole:
+            raise refuse_overlong(line, MAX_LINE_BYTES)
+        if not line.strip():
+            return
+        message = read_message(line)
+    except MalformedMessageError as error:
+        if error.answer is not None:
+            await outgoing.send(error.answer)
+        else:
+            get_logger().warning("mcp_message_not_understood", problem=str(error))
+        return
+    outgoing.expect(message)
+    await incoming.send(message)
 
 
-async def _read_lines(stdin: int) -> AsyncIterator[bytes | None]:
-    """Each line until the end. None stands for one that was longer than the bound."""
-    held, too_long = bytearray(), False
+async def _read_lines(stdin: int) -> AsyncIterator[tuple[bytes, bool]]:
+    """Each line until the end, and whether it is whole. Of one longer than the bound, END_BYTES are left at each end.
+
+    A chunk is far shorter than the bound: what is held is little above it.
+    """
+    held, is_whole = bytearray(), True
     while chunk := await _read(stdin):
-        *ended, begun = chunk.split(b"\n")
-        for each in ended:
-            held += each
-            yield None if too_long or len(held) > MAX_LINE_BYTES else bytes(held)
-            held, too_long = bytearray(), False
-        held += begun
-        if len(held) > MAX_LINE_BYTES:
-            held, too_long = bytearray(), True
+        for index, piece in enumerate(chunk.split(b"\n")):
+            if index:
+                yield bytes(held), is_whole
+                held, is_whole = bytearray(), True
+            held += piece
+            if not is_whole or len(held) > MAX_LINE_BYTES:
+                is_whole = False
+                del held[END_BYTES:-END_BYTES]
     if held:
-        yield bytes(held)
+        yield bytes(held), is_whole
 
 
 async def _read(stdin: int) -> bytes:

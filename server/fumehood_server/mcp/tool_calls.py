@@ -36,6 +36,7 @@ from fumehood_server.mcp.request_state import RequestState, digest_of
 from fumehood_server.mcp.results import Json, call_result, protocol_error
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
 from fumehood_server.mcp.tool_list import ToolList
+from fumehood_server.validation import json_in_parts
 
 _QUESTION = "approval"
 """Names the one question in an `input_required` result, and its answer in the request that follows."""
@@ -70,7 +71,7 @@ class ToolCalls:
         try:
             if not await self._tools.offers(params.name, caller):
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
-            arguments_json = _arguments_json(params.arguments)
+            arguments_json = await _arguments_json(params.arguments)
             key = self._open.key(params.name, arguments_json)
             state = RequestState.read(params.request_state) if params.request_state is not None else None
             given = state.call_id if state is not None else given_id(context)
@@ -228,8 +229,13 @@ def _how_to_come_back(result: tool_pb2.ToolResult, approving: str) -> str:
     )
 
 
-def _arguments_json(arguments: Mapping[str, Any] | None) -> str:
+async def _arguments_json(arguments: Mapping[str, Any] | None) -> str:
     """JSON text of the arguments. What is no JSON, such as NaN, stays so, and the sidecar refuses it."""
+    if arguments and json_in_parts.is_long(arguments):
+        with contextlib.suppress(ValueError):  # what is no JSON, or half a surrogate pair
+            text = await asyncio.to_thread(json_in_parts.write, arguments)
+            text.encode()
+            return text
     text = json.dumps(arguments or {}, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from fumehood_server.model.call import CallError, CallUpdate
 from fumehood_server.orchestration.lifecycle import Transition
 from fumehood_server.orchestration.response import TokenUsage
+from fumehood_server.orchestration.shown_errors import weight
 
 KEPT = 2_048
 KEPT_CHARS = 1024 * 1024
-"""What is kept for readers that are behind, or come back: of the text together, where there is more than one."""
+"""What is kept for readers that are behind, or come back: of text and errors together, where there is more than one."""
 SHOWN_CHARS = 4_096
 """Of a tool's arguments or result."""
 
@@ -72,6 +73,7 @@ class ToolFinished:
     tool: str
     text: str
     error: CallError | None
+    """Cut: see `cut_error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,12 @@ class HappeningLog:
 
 def _chars(happening: Happening) -> int:
     match happening:
-        case TextPiece() | ToolFinished():
+        case TextPiece():
             return len(happening.text)
+        case ToolFinished():
+            return len(happening.text) + weight(happening.error)
+        case InferenceFinished():
+            return weight(happening.error)
         case ToolStarted():
             return len(happening.arguments_json)
         case ToolSaid():

@@ -38,6 +38,7 @@ from fumehood_server.orchestration.response import SystemResponse
 from fumehood_server.orchestration.run import Run, RunBegin, RunParts, deadline_of
 from fumehood_server.orchestration.run_handle import SHUTDOWN, RunHandle
 from fumehood_server.orchestration.sessions import HistoryPolicy, read_history
+from fumehood_server.orchestration.tool_offers import ToolOffers
 from fumehood_server.orchestration.tools import Calls, RunTools
 from fumehood_server.telemetry import RunObserver, get_logger
 
@@ -85,6 +86,7 @@ class Orchestrator:
         self._places = SharedPlaces(0)
         """Theirs: as many as the settings of the moment say."""
         self._sessions: dict[str, _Session] = {}
+        self._offers = ToolOffers()
         self._tasks = asyncio.TaskGroup()
         self._is_closed = False
 
@@ -298,15 +300,12 @@ class Orchestrator:
     def _tools(self, request: SystemRequest) -> RunTools:
         """What the caller may call of what it allows, where it can be run now."""
         allowed, may_call = request.allowed_tools, self._parts.rights.may_call
-        return RunTools(
-            {
-                tool.name: tool
-                for tool in self._parts.tools.tools
-                if not tool.reasons
-                and (allowed is None or tool.name in allowed)
-                and may_call(request.caller, tool.name)
-            }
-        )
+        found = {
+            tool.name: tool
+            for tool in self._parts.tools.tools
+            if not tool.reasons and (allowed is None or tool.name in allowed) and may_call(request.caller, tool.name)
+        }
+        return RunTools(found, self._offers.of(found))
 
     def _mode(
         self, request: SystemRequest, engine: Engine | None, ended: BaseException | None

@@ -20,13 +20,13 @@ from fumehood_server.model.run_events import (
     SessionTurn,
 )
 from fumehood_server.model.tool import Payloads
-from fumehood_server.orchestration.answers import response_to_json, tools_document
-from fumehood_server.orchestration.engines.engine import OfferedTool
+from fumehood_server.orchestration.answers import response_to_json
 from fumehood_server.orchestration.inference_records import InferenceRecords
 from fumehood_server.orchestration.lifecycle import Transition
 from fumehood_server.orchestration.messages import Message, messages_to_json
 from fumehood_server.orchestration.request import SystemRequest
 from fumehood_server.orchestration.response import SystemResponse
+from fumehood_server.orchestration.tool_offers import ToolOffer, tools_document
 
 _MAX_NAME_CHARS = 64
 _CONTEXT = ("trace_id", "span_id", "parent_span_id", "caused_by")
@@ -49,7 +49,7 @@ class RunRecords:
         """Those of the run."""
 
     async def started(
-        self, start_json: bytes, request_hash: str, engine: str, configuration: str, tools: Sequence[OfferedTool]
+        self, start_json: bytes, request_hash: str, engine: str, configuration: str, tools: Sequence[ToolOffer]
     ) -> None:
         """The run is admitted. A kill can't take that back once this returns.
 
@@ -118,8 +118,10 @@ class RunRecords:
         """An inference is told of them."""
         self._record(RunSteeringTaken(name=name, numbers=tuple(numbers)))
 
-    async def ended(self, response: SystemResponse, said: Sequence[Message], wall_s: float) -> None:
+    async def ended(self, response: SystemResponse, said: Sequence[Message], wall_s: float, *, calls: int) -> None:
         """The run ended, which is on disk when this returns; and what it adds to its session.
+
+        `calls`: how many it made, with those that the response doesn't list.
 
         Raises:
             JournalUnavailableError: it can't be recorded.
@@ -133,7 +135,7 @@ class RunRecords:
             state=response.state,
             error_code="" if response.error is None else response.error.code.value,
             inferences=usage.inferences,
-            tool_calls=len(response.tool_calls_made),
+            tool_calls=calls,
             tokens_in=usage.input_tokens,
             tokens_out=usage.output_tokens,
             cost=usage.cost,

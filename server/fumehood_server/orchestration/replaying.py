@@ -11,10 +11,10 @@ from fumehood_server.journal.recorded import read_call
 from fumehood_server.journal.store import StoreError
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.taxonomy import Category, Code
-from fumehood_server.orchestration.answers import input_hash
 from fumehood_server.orchestration.context import ModeResult, ToolBatch
 from fumehood_server.orchestration.engines.engine import InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.failures import RunFailedError
+from fumehood_server.orchestration.input_hash import InputHasher
 from fumehood_server.orchestration.lifecycle import Lifecycle, State
 from fumehood_server.orchestration.messages import Message, ToolUse
 from fumehood_server.orchestration.mode_table import MODES
@@ -118,6 +118,7 @@ class _Replay:
         self._recorded = recorded
         self._reads = reads
         self._told: set[int] = set()
+        self._hasher = InputHasher()
 
     def enter(self, state: State, reason: str) -> None:
         """See `RunContext`."""
@@ -134,7 +135,7 @@ class _Replay:
             if response is not None and response.error is not None:  # such as of a budget: it was not asked any more
                 raise RunFailedError(response.error)
             raise self._diverged(f"a model is asked that was not asked then: {name}")
-        if found.input_hash != input_hash(request):
+        if found.input_hash != await self._hasher.hash_of(request):
             raise self._diverged(f"{name} is asked something else than it was")
         if found.error is not None:
             raise RunFailedError(found.error)

@@ -19,13 +19,13 @@ from fumehood_server.model.journal import Journal
 from fumehood_server.model.quotas import Quotas
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
-from fumehood_server.orchestration.answers import input_hash
 from fumehood_server.orchestration.budget import Spending
 from fumehood_server.orchestration.context import ModeResult, RunContext, ToolBatch
 from fumehood_server.orchestration.engines.engine import Engine, InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.failures import RunFailedError, SuspendedError, failed
 from fumehood_server.orchestration.happenings import HappeningLog, InferenceFinished
 from fumehood_server.orchestration.inferences import Asked, Inferences, Origin
+from fumehood_server.orchestration.input_hash import InputHasher
 from fumehood_server.orchestration.lifecycle import Lifecycle, State
 from fumehood_server.orchestration.messages import Message, ToolUse, messages_to_json
 from fumehood_server.orchestration.recorded import RecordedRun, Steering
@@ -33,6 +33,7 @@ from fumehood_server.orchestration.recording import RunRecords
 from fumehood_server.orchestration.request import Budget, SystemRequest
 from fumehood_server.orchestration.response import SystemResponse, TokenUsage
 from fumehood_server.orchestration.result_bounds import within_bounds
+from fumehood_server.orchestration.shown_errors import cut_own_error
 from fumehood_server.orchestration.tools import Calls, RunTools, ToolCalls
 from fumehood_server.telemetry import RunObserver, get_logger
 
@@ -102,7 +103,7 @@ class Run:
         """`recorded`: what there is of it already, which is not done again."""
         self.request = request
         self.engine = parts.engine
-        self.tools = parts.tools.offered()
+        self.tools = tuple(each.tool for each in parts.tools.offers)
         self.messages = (*parts.history, *request.messages)
         self.checks = parts.checks
         self.lifecycle = Lifecycle(request.mode)
@@ -138,6 +139,7 @@ class Run:
         self._told: set[int] = set()
         """Numbers of the messages from outside that models were told."""
         self._names: set[str] = set()
+        self._hasher = InputHasher()
         self._takes_messages = request.mode.takes_messages
         self.is_suspended = False
         """Whether it begins nothing more, and is left without an end."""
@@ -166,7 +168,8 @@ class Run:
         if sum(each.size for each in request.messages) > MAX_ASKED_CHARS:
             text = f"the messages are more than {MAX_ASKED_CHARS} characters: answers and results of tools add up"
             raise failed(Code.INFERENCE_CONTEXT_EXCEEDED, text)
-        asked_hash = input_hash(request)
+        asked_hash = await self._hasher.hash_of(request)
+        self._check_goes_on()  # that may have taken a moment
         answer = self._from_record(name, asked_hash)
         if answer is None:
             self._spending.check_inference()
@@ -266,17 +269,17 @@ class Run:
             session_id=self.request.session_id,
             content=result.content,
             output_json=result.output_json,
-            tool_calls_made=tuple(self._calls.made),
+            tool_calls_made=self._calls.made.listed,
             confidence=result.confidence,
             confidence_source=result.confidence_source,
             usage=self._spending.usage,
-            error=error,
+            error=None if error is None else cut_own_error(error),
             plan_trace_json=result.plan_trace_json or self._plan_trace_json,
             state=state.value,
         )
         if self._parts.journal.recording:
             said = (*self.request.messages, *result.said) if state is State.COMPLETE else ()
-            await self._records.ended(response, said, time.monotonic() - self._began_at)
+            await self._records.ended(response, said, time.monotonic() - self._began_at, calls=self._calls.made.count)
         if self._parts.observer is not None:
             self._parts.observer.run_ended(
                 self.request.request_id,
@@ -307,7 +310,9 @@ class Run:
             "constrains": {"schema": engine.constrains_schema, "grammar": engine.constrains_grammar},
         }
         data = await asyncio.to_thread(orjson.dumps, start)
-        await self._records.started(data, begin.request_hash, begin.engine, begin.configuration, self.tools)
+        await self._records.started(
+            data, begin.request_hash, begin.engine, begin.configuration, self._parts.tools.offers
+        )
 
     def _take(self, name: str, kind: str) -> tuple[Message, ...]:
         waiting = [each for each in self._steering.values() if each.kind == kind and each.number not in self._told]

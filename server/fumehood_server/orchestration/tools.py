@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import orjson
-
 from fumehood_server.calls.call import Call
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.batches import BatchConfig
@@ -20,7 +18,6 @@ from fumehood_server.model.tool import ExecutionMode, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.orchestration.budget import Spending
 from fumehood_server.orchestration.context import ToolBatch
-from fumehood_server.orchestration.engines.engine import OfferedTool
 from fumehood_server.orchestration.failures import RunFailedError
 from fumehood_server.orchestration.happenings import (
     SHOWN_CHARS,
@@ -30,18 +27,17 @@ from fumehood_server.orchestration.happenings import (
     ToolSaid,
     ToolStarted,
 )
-from fumehood_server.orchestration.messages import ToolUse
+from fumehood_server.orchestration.made_calls import MadeCalls
+from fumehood_server.orchestration.messages import Message, ToolUse
 from fumehood_server.orchestration.recording import RunRecords
 from fumehood_server.orchestration.request import SystemRequest
-from fumehood_server.orchestration.response import ToolCallMade
+from fumehood_server.orchestration.shown_errors import cut_error
+from fumehood_server.orchestration.tool_offers import ToolOffer
 from fumehood_server.orchestration.tool_text import call_id_of, not_offered, result_text, tool_message
 
 ENDING_S = 30.0
 """For calls of a run that is cancelled to have their outcomes: above the steps of ending a worker."""
 
-
-MAX_MADE_CHARS = 512 * 1024
-"""Of the arguments in a run's response together: a client takes 4 MiB. The journal has them whole."""
 _MAX_CAUSE_CHARS = 128
 
 
@@ -61,17 +57,8 @@ class RunTools:
     """What a run may call."""
 
     tools: Mapping[str, RegisteredTool]
-
-    def offered(self) -> tuple[OfferedTool, ...]:
-        """As models are told of them, by name."""
-        return tuple(
-            OfferedTool(
-                name=name,
-                description=tool.definition.description,
-                parameters=orjson.loads(tool.definition.input_schema_json),
-            )
-            for name, tool in sorted(self.tools.items())
-        )
+    offers: Sequence[ToolOffer]
+    """The same, as models are told of them."""
 
     def is_sequential(self, uses: Sequence[ToolUse]) -> bool:
         """Whether one of these has its calls run one after the other."""
@@ -98,7 +85,7 @@ class ToolCalls:
         deadline: float,
     ) -> None:
         """`deadline` is the run's, on the clock of `time.monotonic`."""
-        self.made: list[ToolCallMade] = []
+        self.made = MadeCalls()
         self.under_way = 0
         """Calls that have no outcome yet."""
         self._request = request
@@ -109,7 +96,6 @@ class ToolCalls:
         self._records = records
         self._log = log
         self._deadline = deadline
-        self._shown_chars = 0
 
     async def call_all(self, inference: str, uses: Sequence[ToolUse]) -> ToolBatch:
         """See `RunContext.call_tools`. Cancelling this ends the calls, and returns once they have their outcomes."""
@@ -117,65 +103,64 @@ class ToolCalls:
         self._spending.take_tool_calls(allowed)
         most = 1 if self._tools.is_sequential(uses) else self._batch().concurrent(0)
         places = asyncio.Semaphore(max(1, min(most, self._calls.max_calls_of_one)))
-        outcomes: list[CallOutcome | None] = [None] * len(uses)
-        made_from = len(self.made)
-        self.made += [
-            ToolCallMade(
+        told: list[Message | None] = [None] * len(uses)
+        terminate = [False] * len(uses)
+        numbers = [
+            self.made.add(
                 call_id=call_id_of(self._request.request_id, inference, index) if use.tool in self._tools.tools else "",
                 tool=use.tool,
                 tool_use_id=use.id,
-                arguments_json=self._shown(use.arguments_json),
+                arguments_json=use.arguments_json,
             )
             for index, use in enumerate(uses)
         ]
 
+        def take(index: int, outcome: CallOutcome) -> None:  # of which nothing else is kept: it can be large
+            told[index] = tool_message(uses[index], outcome)
+            terminate[index] = outcome.terminate
+            if outcome.error is not None:
+                self.made.fail(numbers[index], outcome.error)
+
         async def finish(index: int, call: Call) -> None:
             try:
-                outcomes[index] = await self._outcome(call)
+                take(index, await self._outcome(call))
             finally:
                 places.release()
 
         async with asyncio.TaskGroup() as tasks:
             for index, use in enumerate(uses):  # calls begin in their order
                 if use.tool not in self._tools.tools:
-                    outcomes[index] = CallOutcome(
-                        call_id="", tool=use.tool[:64], error=self._not_allowed(inference, index, use.tool)
-                    )
+                    error = self._not_allowed(inference, index, use.tool)
+                    take(index, CallOutcome(call_id="", tool=use.tool[:64], error=error))
                     continue
                 await places.acquire()
                 call = self._start(inference, index, use.tool, use.arguments_json, caused_by=use.id)
                 if isinstance(call, CallOutcome):
-                    outcomes[index] = call
+                    take(index, call)
                     places.release()
                     continue
                 following = tasks.create_task(finish(index, call))
                 following.add_done_callback(functools.partial(_leave, call))
-        ended = [each for each in outcomes if each is not None]
-        messages = []
-        for index, (use, outcome) in enumerate(zip(uses, ended, strict=True)):
-            messages.append(tool_message(use, outcome))
-            if outcome.error is not None:
-                place = made_from + index
-                self.made[place] = replace(self.made[place], error=outcome.error)
-        return ToolBatch(messages=tuple(messages), terminate=bool(ended) and all(each.terminate for each in ended))
+        messages = tuple(each for each in told if each is not None)
+        if len(messages) != len(uses):
+            raise AssertionError("each call has an outcome once its task has ended")
+        return ToolBatch(messages=messages, terminate=bool(uses) and all(terminate))
 
     async def call_one(self, step: str, tool: str, arguments_json: str) -> CallOutcome:
         """See `RunContext.call_tool`."""
         if tool not in self._tools.tools:
             raise RunFailedError(self._not_allowed(step, 0, tool))
         self._spending.take_tool_calls(1)
-        made = ToolCallMade(
+        number = self.made.add(
             call_id=call_id_of(self._request.request_id, step, 0),
             tool=tool,
             tool_use_id=step,
-            arguments_json=self._shown(arguments_json),
+            arguments_json=arguments_json,
         )
-        place = len(self.made)
-        self.made.append(made)
         call = self._start(step, 0, tool, arguments_json, step=step)
         outcome = call if isinstance(call, CallOutcome) else await self._outcome(call)
         if outcome.error is not None:
-            self.made[place] = replace(made, error=outcome.error)
+            self.made.fail(number, outcome.error)
         return outcome
 
     def _start(
@@ -214,12 +199,6 @@ class ToolCalls:
             self._log.put(ToolFinished(call_id, tool, result_text(outcome), outcome.error))
             return outcome
 
-    def _shown(self, arguments_json: str) -> str:
-        """Arguments for the response, cut."""
-        shown = arguments_json[: min(SHOWN_CHARS, MAX_MADE_CHARS - self._shown_chars)]
-        self._shown_chars += len(shown)
-        return shown
-
     async def _outcome(self, call: Call) -> CallOutcome:
         self.under_way += 1
         try:
@@ -253,7 +232,8 @@ class ToolCalls:
             ended.cancel()
         outcome = ended.result()
         text = result_text(outcome)[:SHOWN_CHARS] if self._log.is_read else ""
-        self._log.put(ToolFinished(request.call_id, request.tool, text, outcome.error))
+        error = None if outcome.error is None else cut_error(outcome.error)
+        self._log.put(ToolFinished(request.call_id, request.tool, text, error))
         return outcome
 
     def _not_allowed(self, inference: str, index: int, tool: str) -> CallError:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import grpc
 from fumehood.v1 import orchestration_service_pb2 as pb
@@ -31,6 +32,9 @@ _RUN, _STREAM_RUN = f"{SERVICE}/Run", f"{SERVICE}/StreamRun"
 
 MAX_STREAMS = 512
 MAX_STREAMS_OF_CONNECTION = 256
+MAX_JOINED_STREAMS = 64
+MAX_JOINED_STREAMS_OF_CONNECTION = 16
+"""That follow one run which another one began: each piece that its model says is sent to each of them."""
 _LEFT = "its caller has gone away, or its deadline has passed"
 _STOPPED = "it was stopped by CancelRun"
 _KINDS = {
@@ -49,6 +53,7 @@ class OrchestrationService:
         """Serve runs of this sidecar."""
         self._server = server
         self._streams = StreamSlots("streams of runs", total=MAX_STREAMS, connection=MAX_STREAMS_OF_CONNECTION)
+        self._joined: WeakKeyDictionary[RunHandle, StreamSlots] = WeakKeyDictionary()
 
     def service(self) -> Service:
         """The service, with what its requests may hold."""
@@ -82,8 +87,9 @@ class OrchestrationService:
             after = request.after_sequence if joined else 0  # what else it counts is another sidecar's
             del request  # likewise
             try:
-                messages = _messages(run, after, joined=joined)
-                await send_messages(self._server, messages, context)
+                with self._joining(run).take(context.peer()) if joined else contextlib.nullcontext():
+                    messages = _messages(run, after, joined=joined)
+                    await send_messages(self._server, messages, context)
             finally:
                 _leave(run, joined=joined)
 
@@ -108,6 +114,13 @@ class OrchestrationService:
         with contextlib.suppress(RefusedError):  # that it goes on when its request is sent again
             await found.response()
         return pb.CancelRunResponse(resumable=resumable).SerializeToString()
+
+    def _joining(self, run: RunHandle) -> StreamSlots:
+        found = self._joined.get(run)
+        if found is None:
+            total, connection = MAX_JOINED_STREAMS, MAX_JOINED_STREAMS_OF_CONNECTION
+            found = self._joined[run] = StreamSlots("streams that join this run", total=total, connection=connection)
+        return found
 
     def _find(self, request_id: str) -> RunHandle:
         found = self._server.orchestrator.find(request_id, asking().admitted)

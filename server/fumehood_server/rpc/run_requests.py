@@ -15,6 +15,7 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.durations import duration_s
+from fumehood_server.model.json_counts import too_much_of
 from fumehood_server.orchestration.messages import Message, Role, ToolUse
 from fumehood_server.orchestration.request import (
     Budget,
@@ -182,6 +183,8 @@ def _message(message: pb.Message, role: Role, where: str, used: dict[str, str]) 
     for use in uses:
         if _USE_ID.fullmatch(use.id) is None:
             raise _invalid(f"{where}.tool_uses", "have ids of 1 to 128 printable ASCII characters")
+        if held := too_much_of(use.arguments_json.encode()):
+            raise _invalid(f"{where}.tool_uses", f"have arguments_json of {held}")
     tool = ""
     if role is Role.TOOL:
         if message.tool_use_id not in used:

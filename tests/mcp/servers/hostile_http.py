@@ -41,6 +41,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         line = json.dumps(good).encode()
         if how == "stream":
             self.stream(b": hello\r\nevent: message\r\nid: 7\r\ndata: %b\r\ndata:\r\n\r\n" % line)
+        elif how == "others":
+            others = b"event: ping\ndata: 2026-11-26\n\nevent: endpoint\ndata: /messages?session=1\n\n"
+            self.stream(b"%bevent: ping\n\ndata: %b\n\n" % (others, line))
+        elif how == "marked":
+            self.stream(b"\xef\xbb\xbfdata: %b\n\n" % line)
         elif how == "batch":
             self.reply(200, b"[%b, %b]" % (json.dumps(NOTE).encode(), line), "application/json")
         elif how == "html":

@@ -116,6 +116,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "resources/list":
         if params.get("cursor") == "flood":
             return {"resources": [{"uri": "shelf:text", "name": "text"}] * 5000}
+        if params.get("cursor") in ("again", "odd"):
+            return {
+                "resources": [],
+                "nextCursor": "again",
+                **({"resultType": "odd"} if params["cursor"] == "odd" else {}),
+            }
         start = int(params.get("cursor") or 0)
         following = {"nextCursor": str(start + PAGE)} if start + PAGE < len(RESOURCES) else {}
         return {"resources": RESOURCES[start : start + PAGE], **following}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fumehood_sdk.json_text import dumps
-from fumehood_sdk.wire.plugin_frames import Failure
+from fumehood_sdk.wire.plugin_frames import MAX_FAILURE_CHARACTERS, Failure
 
 CLIENT_FEATURES = {
     "sampling/createMessage": "sampling",
@@ -18,8 +18,6 @@ MAX_SHOWN_REQUESTS = 8
 MAX_METHOD_CHARACTERS = 80
 MAX_TEXT_CHARACTERS = 2048
 MAX_SCHEMA_BYTES = 4096
-MAX_MESSAGE_CHARACTERS = 4096
-"""What fumehood/v1/plugin.proto keeps of a failure's message."""
 
 
 class RefusedInput:
@@ -69,4 +67,4 @@ def refusal(requests: Sequence[Mapping[str, Any]], said: str = "") -> Failure:
     text = refused_text(known or {"method": ""})
     text = f"{text}; it ended with: {said}" if said else text
     reason = f"{CLIENT_FEATURES[known['method']] if known else 'input'}_refused"
-    return Failure(text[:MAX_MESSAGE_CHARACTERS], reason, details_json=dumps({"requests": [*requests]}))
+    return Failure(text[:MAX_FAILURE_CHARACTERS], reason, details_json=dumps({"requests": [*requests]}))

@@ -171,9 +171,6 @@ class ServerConnection:
         if not data:
             raise ServerFault(f"the MCP server closed its stdout: {self.process.end(EXIT_WAIT_S)}")
         rest = self._rest
-        if not rest and data[-1:] == b"\n" and data.count(b"\n") == 1:
-            self._take_line(data)
-            return
         rest += data
         start = 0
         while (end := rest.find(b"\n", max(start, self._scanned))) >= 0:

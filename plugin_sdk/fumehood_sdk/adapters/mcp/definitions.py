@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_TITLE_CHARACTERS = 128
 MAX_DESCRIPTION_CHARACTERS = 8192
 MAX_NAME_CHARACTERS = 64
+DIGEST_CHARACTERS = 8
+"""Of the suffix of a name that another tool of the server's would have, too."""
 _TOO_DEEP = b"[" * 100 + b"]" * 100
 """Stands for a schema that is nested too deeply to be written, and is itself for the sidecar."""
 _FIELDS = {2: "title", 3: "description", 4: "input schema", 5: "output schema", 6: "side effects", 15: "claims"}
@@ -31,18 +34,51 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
     A schema that is wrong is passed on: the sidecar says what of it isn't taken, and serves the other tools.
 
     Raises:
-        ServerFault: two tools would have one name, or one has none.
+        ServerFault: a tool has no name, or another one's.
     """
-    found: dict[str, tuple[str, bytes]] = {}
-    for tool in tools:
-        theirs = tool.get("name")
-        if not isinstance(theirs, str) or not theirs:
-            raise ServerFault("the MCP server lists a tool without a name")
-        name = tool_name(theirs)
+    names = tool_names([_name_at_server(tool) for tool in tools])
+    by_name = zip(names, tools, strict=True)
+    return {name: (tool["name"], _encode(name, tool, server)) for name, tool in by_name}
+
+
+def _name_at_server(tool: Mapping[str, Any]) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise ServerFault("the MCP server lists a tool without a name")
+    return name
+
+
+def tool_names(theirs: Sequence[str]) -> list[str]:
+    """A server's names for its tools as names here, in the same order.
+
+    Of those that come to one name, the one that is that name keeps it, and each other one gets a digest of its own name
+    as suffix. Neither their order nor what is listed beside them later changes that.
+
+    Raises:
+        ServerFault: two are the same.
+    """
+    plain = [tool_name(each) for each in theirs]
+    shared = {name for name, count in Counter(plain).items() if count > 1}
+    names = [
+        _distinguished(name, each) if name in shared and name != each else name
+        for name, each in zip(plain, theirs, strict=True)
+    ]
+    found: dict[str, str] = {}
+    for name, each in zip(names, theirs, strict=True):
         if name in found:
-            raise ServerFault(f"the MCP server has the tools {found[name][0]!r} and {theirs!r}, which are both {name}")
-        found[name] = (theirs, _encode(name, tool, server))
-    return found
+            what = (
+                f"the tools {found[name]!r} and {each!r}, which are" if found[name] != each else f"two tools {each!r},"
+            )
+            raise ServerFault(f"the MCP server has {what} both {name} here: the server has to rename one of them")
+        found[name] = each
+    return names
+
+
+def _distinguished(name: str, theirs: str) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - most servers need none, and it takes milliseconds to import
+
+    digest = sha256(theirs.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{name[: MAX_NAME_CHARACTERS - DIGEST_CHARACTERS - 1].rstrip('_')}_{digest}"
 
 
 def tool_name(name: str) -> str:

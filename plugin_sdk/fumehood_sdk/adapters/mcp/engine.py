@@ -20,7 +20,7 @@ from fumehood_sdk.adapters.mcp.messages import Message
 from fumehood_sdk.adapters.mcp.progress import progress_frames, take_kept
 from fumehood_sdk.adapters.mcp.readings import READINGS, Reading
 from fumehood_sdk.adapters.mcp.relisting import Relisting
-from fumehood_sdk.adapters.mcp.results import input_required, malformed, refused_input
+from fumehood_sdk.adapters.mcp.results import input_required, malformed, too_many_rounds
 from fumehood_sdk.runtime.hello import CANCEL_REASONS
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
@@ -60,7 +60,7 @@ class McpEngine:
         self._out: list[bytes] = []
         self._inputs = CallInputs(self._calls, roots, self._out.append)
         self._cancelled: set[McpCall] = set()
-        self._list = Relisting(connection, session, tools, log)
+        self._relisting = Relisting(connection, session, tools, log)
         self._ends_at = math.inf
         connection.pass_notifications(self._take_notification)
         connection.on_request = self._inputs.take_request
@@ -72,7 +72,7 @@ class McpEngine:
             ServerFault: the server is gone or broke the protocol.
             WireError: the sidecar's bytes are not the wire.
         """
-        self._list.subscribe()
+        self._relisting.subscribe()
         process = self._connection.process
         poller = select.poll()
         poller.register(self._fd_in, select.POLLIN)
@@ -107,7 +107,7 @@ class McpEngine:
                 self._finish(call, going_on)
             else:
                 self._request(call, going_on)
-        for frame in self._list.take_released():
+        for frame in self._relisting.take_released():
             self._invoke(frame)
 
     # What the sidecar says.
@@ -118,7 +118,7 @@ class McpEngine:
         while (data := self._frames.next_buffered_frame()) is not None:
             frame = sidecar_frames.decode_frame(data)
             if isinstance(frame, sidecar_frames.Invoke):
-                if not self._list.holds(frame):
+                if not self._relisting.hold_if_looking(frame):
                     self._invoke(frame)
             elif isinstance(frame, sidecar_frames.Cancel):
                 self._cancel(frame.invocation_id, CANCEL_REASONS.get(frame.reason, "unspecified"), frame.grace_s)
@@ -133,12 +133,12 @@ class McpEngine:
         found = self._tools.get(frame.tool)
         if reading is None and found is None:
             self._answer(frame.invocation_id, Failure(f"this plugin has no tool {frame.tool!r}", "unknown_tool"))
-        elif frame.tool in self._list.differing:
-            changed = self._list.differing[frame.tool]
+        elif frame.tool in self._relisting.differing:
+            changed = self._relisting.differing[frame.tool]
             text = f"the MCP server has changed {frame.tool} since it was pinned: {changed}"
             details = json.dumps({"changed": changed}).encode()
             self._answer(frame.invocation_id, Failure(text, "definition_changed", details_json=details))
-        elif found is not None and self._list.is_unknown:
+        elif found is not None and self._relisting.is_unknown:
             text = f"the MCP server has not listed its tools for long, and may have changed {frame.tool}"
             self._answer(frame.invocation_id, Failure(text, "definition_unknown", retryable=True))
         elif len(self._calls) >= self._max_calls:
@@ -157,7 +157,8 @@ class McpEngine:
             return
         members = _one_line(frame.arguments_json).strip()[1:-1].strip()
         fields = members + b"," if members else b""
-        self._begin(McpCall(frame.invocation_id, fields, _trace(frame), reading.method, reading.convert))
+        convert = partial(reading.convert, arguments=frame.arguments_json)
+        self._begin(McpCall(frame.invocation_id, fields, _trace(frame), reading.method, convert))
 
     def _begin(self, call: McpCall) -> None:
         self._calls.begin(call)
@@ -171,7 +172,7 @@ class McpEngine:
         self._connection.request(call.method, params, partial(self._take_answer, call))
 
     def _cancel(self, invocation_id: int, reason: str, grace_s: float) -> None:
-        if self._list.release(invocation_id):
+        if self._relisting.release(invocation_id):
             self._answer(invocation_id, Failure(f"the call was cancelled ({reason})", "cancelled"))
             return
         call = self._calls.of_invocation(invocation_id)
@@ -207,7 +208,7 @@ class McpEngine:
             outcome = call.convert(answer)
             return refusal(call.asked, outcome.message) if call.asked and isinstance(outcome, Failure) else outcome
         if call.rounds >= MAX_ROUNDS:
-            return refused_input(wanted)
+            return too_many_rounds(wanted, MAX_ROUNDS)
         call.rounds += 1
         self._inputs.begin_round(call, wanted)
         return None
@@ -221,9 +222,9 @@ class McpEngine:
             if call is not None:
                 self._out.append(progress_frames(call, params, time.monotonic()))
         elif method == LIST_CHANGED:
-            self._list.has_changed()
+            self._relisting.has_changed()
         elif method == "notifications/subscriptions/acknowledged":
-            self._list.take_acknowledgement(params)
+            self._relisting.take_acknowledgement(params)
         elif method == "notifications/message":
             self._log.write_message(params)
 
@@ -234,11 +235,11 @@ class McpEngine:
             for call in [each for each in self._cancelled if each.give_up_at <= now]:
                 self._calls.give_up(call)
                 self._finish(call, call.cancelled())
-        self._list.look_if_due(now)
+        self._relisting.look_if_due(now)
 
     def _wait_ms(self) -> float | None:
         due = min((each.give_up_at for each in self._cancelled), default=math.inf)
-        due = min(due, self._ends_at, self._list.due_at)
+        due = min(due, self._ends_at, self._relisting.due_at)
         return None if due == math.inf else max(0.0, math.ceil((due - time.monotonic()) * 1000))
 
     def _is_over(self) -> bool:

@@ -18,8 +18,9 @@ from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.definitions import encode_definitions
 from fumehood_sdk.adapters.mcp.engine import McpEngine
 from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.listing import list_tools
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
-from fumehood_sdk.adapters.mcp.negotiation import Session, list_tools, negotiate
+from fumehood_sdk.adapters.mcp.negotiation import Session, negotiate
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime.descriptors import take_wire

@@ -18,12 +18,7 @@ HANDSHAKE_TIMEOUT_S = 30.0
 """The sidecar ends a start that takes too long well before."""
 PROBE_TIMEOUT_S = 5.0
 """A server that knows no `server/discover` refuses it at once; one that says nothing is asked the older way."""
-LIST_TIMEOUT_S = 30.0
-"""For one page; likewise."""
-MAX_TOOLS = 1024
 UNSUPPORTED_VERSION = -32022
-_READ = frozenset({"resources", "prompts"})
-"""Capabilities of servers that are of use without tools."""
 CAPABILITIES: dict[str, Any] = {"roots": {}, "elicitation": {"form": {}}}
 """What a server may ask for: and for sampling, where the operator has granted its plugin an engine. Whether somebody
 answers is the sidecar's to say, call by call."""
@@ -113,54 +108,6 @@ def _stateless(probes: Sequence[Message], meta: bytes) -> Session | None:
         if supported and not set(supported) & set(HANDSHAKES):
             raise ServerFault(f"the MCP server speaks {', '.join(supported)[:200]}, and not {STATELESS}")
     return None
-
-
-def list_tools(connection: ServerConnection, session: Session) -> list[dict[str, Any]]:
-    """Every page of `tools/list`. A server that has resources or prompts needs no tools, and may declare none.
-
-    Raises:
-        ServerFault: the server doesn't answer, answers something else, or has too many tools, or nothing at all.
-    """
-    tools: list[dict[str, Any]] = []
-    needs_none = not session.offers.isdisjoint(_READ)
-    if needs_none and "tools" not in session.offers:
-        return tools
-    cursor: str | None = None
-    while True:
-        fields = b"" if cursor is None else b'"cursor":%b,' % json.dumps(cursor).encode()
-        answer = ask(connection, "tools/list", session.params(fields), LIST_TIMEOUT_S)
-        cursor = take_page(answer, tools)
-        if cursor is None:
-            break
-    if not (tools or needs_none):
-        raise ServerFault("the MCP server lists no tools")
-    return tools
-
-
-def take_page(answer: Message | None, tools: list[dict[str, Any]]) -> str | None:
-    """Add a page to `tools`. Returns the cursor of the next one; None: it was the last.
-
-    Raises:
-        ServerFault: it is no page, or there are too many tools.
-    """
-    if answer is None or not has_page(answer):
-        text = "it doesn't answer" if answer is None else error_text(answer)
-        raise ServerFault(f"the MCP server lists no tools: {text}")
-    result = answer["result"]
-    page = result["tools"]
-    tools += [tool for tool in page if isinstance(tool, dict)]
-    cursor = result.get("nextCursor")
-    if len(tools) > MAX_TOOLS:
-        raise ServerFault(f"the MCP server lists more than {MAX_TOOLS} tools")
-    if isinstance(cursor, str) and cursor and not page:
-        raise ServerFault("the MCP server lists empty pages")
-    return cursor if isinstance(cursor, str) and cursor else None
-
-
-def has_page(answer: Message) -> bool:
-    """Whether an answer to `tools/list` holds a list, whatever is in that."""
-    result = answer.get("result")
-    return isinstance(result, dict) and isinstance(result.get("tools"), list)
 
 
 def ask(connection: ServerConnection, method: str, params: bytes, within_s: float) -> Message | None:

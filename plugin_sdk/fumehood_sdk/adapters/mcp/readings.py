@@ -6,11 +6,19 @@ What a server answers is taken apart here, inside its sandbox. The sidecar gets 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fumehood_sdk.adapters.mcp.messages import METHOD_NOT_FOUND, Message
-from fumehood_sdk.adapters.mcp.results import InvalidResultError, content_block, malformed, refused_answer, rpc_failure
+from fumehood_sdk.adapters.mcp.results import (
+    InvalidResultError,
+    asks_for_input,
+    content_block,
+    malformed,
+    refused_answer,
+    rpc_failure,
+)
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
 
@@ -52,8 +60,8 @@ class Reading:
             return Failure(f"the MCP server has no {self.capability}", "not_offered")
         return (), dumps(self._empty), False
 
-    def convert(self, answer: Message) -> Sent | Failure:
-        """The result of the call. Never raises for what a server sends.
+    def convert(self, answer: Message, *, arguments: bytes = b"{}") -> Sent | Failure:
+        """The result of the call that had these arguments. Never raises for what a server sends.
 
         A server that knows no such method has nothing to list: many have resources and no templates.
         """
@@ -64,12 +72,19 @@ class Reading:
         try:
             if not isinstance(result, dict):
                 return rpc_failure(answer)
-            if result.get("resultType") == "input_required":
+            if asks_for_input(result):
                 return refused_answer(answer)
             content, document = self._convert(result)
+            _check_cursor(document, arguments)
             return content, dumps(document), False
         except (InvalidResultError, ValueError, RecursionError) as error:
             return malformed(error)
+
+
+def _check_cursor(document: Json, arguments: bytes) -> None:
+    cursor = document.get("next_cursor")
+    if cursor is not None and cursor == json.loads(arguments or b"{}").get("cursor"):
+        raise InvalidResultError("the list doesn't end: `nextCursor` is the cursor that this page was asked by")
 
 
 def _list_of(key: str, entry: Callable[[Mapping[str, Any]], Json | None]) -> Callable[[Mapping[str, Any]], _Read]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from fumehood_sdk.adapters.mcp import definitions, negotiation
 from fumehood_sdk.adapters.mcp.connection import ServerConnection
+from fumehood_sdk.adapters.mcp.listing import ToolPages, has_page
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.messages import Message
 from fumehood_sdk.wire import sidecar_frames
@@ -43,7 +43,7 @@ class Relisting:
         "_look_at",
         "_look_ends_at",
         "_looked_at",
-        "_page",
+        "_pages",
         "_released",
         "_session",
         "_timed",
@@ -82,7 +82,7 @@ class Relisting:
         self._looked_at = time.monotonic() if session.is_remote else -math.inf
         self._look_at = math.inf
         self._look_ends_at = math.inf
-        self._page: list[dict[str, Any]] = []
+        self._pages = ToolPages()
 
     def subscribe(self) -> None:
         """Ask a server on stdio to say when its list changes, which one of 2026-07-28 does where it is asked to."""
@@ -106,8 +106,8 @@ class Relisting:
         )
         self._timed = True
 
-    def holds(self, frame: sidecar_frames.Invoke) -> bool:
-        """Whether a call waits for a look, which it may begin."""
+    def hold_if_looking(self, frame: sidecar_frames.Invoke) -> bool:
+        """Begin a look where a call makes one due, and have the call wait for the look under way. False: none is."""
         now = time.monotonic()
         if self._held is None and self._tools and now >= self._call_looks_at():
             self._begin(now)
@@ -163,21 +163,21 @@ class Relisting:
             self._failing_since += max(now - self._call_looks_at(), 0.0)
         self._looked_at, self._look_at = now, math.inf
         self._held = []
-        self._page = []
-        self._ask_page(b"")
+        self._pages = ToolPages()
+        self._ask_page()
 
-    def _ask_page(self, fields: bytes) -> None:
-        self._asked = self._connection.request("tools/list", self._session.params(fields), self._take_page)
+    def _ask_page(self) -> None:
+        params = self._session.params(self._pages.fields)
+        self._asked = self._connection.request("tools/list", params, self._take_page)
 
     def _take_page(self, answer: Message) -> None:
-        if not negotiation.has_page(answer):
+        if not has_page(answer):
             self._fail(negotiation.error_text(answer))
             return
-        cursor = negotiation.take_page(answer, self._page)
-        if cursor is not None:
-            self._ask_page(b'"cursor":%b,' % json.dumps(cursor).encode())
+        if self._pages.take(answer):
+            self._ask_page()
             return
-        now = definitions.encode_definitions(self._page, self._session.server) if self._page else {}
+        now = definitions.encode_definitions(self._pages.tools, self._session.server)
         self._end(
             {
                 name: definitions.changed_fields(was, now.get(name))
@@ -211,4 +211,4 @@ class Relisting:
 
     def _let_go(self) -> None:
         self._released += self._held or []
-        self._held, self._page, self._asked, self._look_ends_at = None, [], 0, math.inf
+        self._held, self._pages, self._asked, self._look_ends_at = None, ToolPages(), 0, math.inf

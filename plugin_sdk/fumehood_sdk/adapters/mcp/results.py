@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import binascii
+import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from fumehood_sdk.adapters.mcp.client_requests import (
     CLIENT_FEATURES,
-    MAX_MESSAGE_CHARACTERS,
     MAX_SHOWN_REQUESTS,
     refusal,
     shown_request,
 )
 from fumehood_sdk.adapters.mcp.messages import Message, one_line, problem_of, shown
 from fumehood_sdk.json_text import dumps
-from fumehood_sdk.wire.plugin_frames import Annotations, Block, DescribedBlock, Failure, Sent, encode_result
+from fumehood_sdk.wire.plugin_frames import (
+    Annotations,
+    Block,
+    DescribedBlock,
+    Failure,
+    Sent,
+    cut_failure_message,
+    encode_result,
+)
 
 MAX_DETAILS_BYTES = 60_000
 MAX_BLOCKS = 1024
@@ -43,15 +51,45 @@ def convert_answer(answer: Message) -> Sent | Failure:
     try:
         if not isinstance(result, dict):
             return rpc_failure(answer)
-        if result.get("resultType") == "input_required":
+        if asks_for_input(result):
             return refused_answer(answer)
         if result.get("isError") is True:
             return _tool_failure(result)
-        content = tuple(content_block(each) for each in _list(result.get("content", [])))
         structured = result.get("structuredContent")
-        return content, b"" if structured is None else dumps(structured), False
+        content = result.get("content")
+        if content is None and structured is not None:  # required as well, and some servers leave it out
+            content = []
+        blocks = tuple(content_block(each) for each in _list(content))
+        return blocks, b"" if structured is None else _structured(structured), False
     except (InvalidResultError, ValueError, RecursionError) as error:
         return malformed(error)
+
+
+def asks_for_input(result: Mapping[str, Any]) -> bool:
+    """Whether a result is no final one, and asks for something. One that names no type is final (2026-07-28).
+
+    Raises:
+        InvalidResultError: it is of a type that nobody has asked for, such as a task, and is none by the protocol.
+    """
+    kind = result.get("resultType")
+    if kind is not None and kind not in ("complete", "input_required"):
+        raise InvalidResultError(f"its `resultType` is {shown(kind)}, and only complete and input_required are known")
+    return kind == "input_required"
+
+
+def _structured(value: object) -> bytes:
+    """Structured content as JSON.
+
+    Raises:
+        InvalidResultError: it holds what JSON can't.
+    """
+    written = dumps(value)
+    if b"null" in written:  # which `dumps` writes for numbers that JSON lacks, too
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:
+            raise InvalidResultError("`structuredContent` holds a number that is not finite") from error
+    return written
 
 
 def malformed(error: Exception) -> Failure:
@@ -59,24 +97,27 @@ def malformed(error: Exception) -> Failure:
     return Failure(f"the MCP server's result is malformed: {one_line(error)}", "invalid_result")
 
 
-def refused_input(result: Mapping[str, Any]) -> Failure:
-    """What is said of a call whose server asks for what is not offered."""
-    requests = result.get("inputRequests")
-    asked = [each for each in (requests.values() if isinstance(requests, dict) else ()) if isinstance(each, dict)]
-    return refusal(
-        [shown_request(shown(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]]
-    )
-
-
 def refused_answer(answer: Message) -> Failure:
-    """Likewise, of the server's answer.
+    """What is said of a call whose server asks for what is not offered.
 
     Raises:
         InvalidResultError: what it asks for can't be told.
     """
     if (problem := problem_of(answer)) is not None:
         raise InvalidResultError(problem)
-    return refused_input(answer["result"])
+    return refusal(_shown_requests(answer["result"]))
+
+
+def too_many_rounds(result: Mapping[str, Any], most: int) -> Failure:
+    """What is said of a call whose server has asked for something, or for nothing and another try, too often."""
+    text = f"the tool asked its client more than {most} times in one call"
+    return Failure(text, "input_refused", details_json=dumps({"requests": _shown_requests(result)}))
+
+
+def _shown_requests(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    requests = result.get("inputRequests")
+    asked = [each for each in (requests.values() if isinstance(requests, dict) else ()) if isinstance(each, dict)]
+    return [shown_request(shown(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]]
 
 
 def input_required(answer: Message) -> Mapping[str, Any] | None:
@@ -189,6 +230,8 @@ def _media_type(block: Mapping[str, Any]) -> str:
 
 
 def _list(value: object) -> list[Any]:
+    if value is None:
+        raise InvalidResultError("it has no `content`")
     if not isinstance(value, list):
         raise InvalidResultError("`content` is no list")
     return value
@@ -200,7 +243,7 @@ def _tool_failure(result: Mapping[str, Any]) -> Failure:
     structured = result.get("structuredContent")
     details = {} if structured is None else {"structured_content": structured}
     return Failure(
-        _cut("\n".join(texts)) or "the tool failed and does not say why",
+        cut_failure_message("\n".join(texts)) or "the tool failed and does not say why",
         "tool_error",
         details_json=_details(details),
         content=_shown_beside(content),
@@ -227,7 +270,7 @@ def rpc_failure(answer: Message) -> Failure:
     if not isinstance(error, dict):
         raise InvalidResultError(problem_of(answer) or "it is neither a result nor an error")
     code, message = error.get("code"), error.get("message")
-    text = _cut(message) if isinstance(message, str) and message else "the MCP server refused the call"
+    text = cut_failure_message(message) if isinstance(message, str) and message else "the MCP server refused the call"
     details = {"code": code, **({"data": error["data"]} if "data" in error else {})}
     return Failure(text, "invalid_params" if code == INVALID_PARAMS else "mcp_error", details_json=_details(details))
 
@@ -235,7 +278,3 @@ def rpc_failure(answer: Message) -> Failure:
 def _details(details: Mapping[str, Any]) -> bytes:
     text = dumps(details) if details else b""
     return text if len(text) <= MAX_DETAILS_BYTES else b""
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE_CHARACTERS else message[: MAX_MESSAGE_CHARACTERS - 1] + "…"

@@ -16,10 +16,11 @@ from fumehood_server.cli.mcp_import.granting import is_listed_with_grants
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.server_import import ServerImport
-from fumehood_server.cli.plugin_builds import build_for, manifest_in
+from fumehood_server.cli.plugin_builds import build_for
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
 from fumehood_server.plugins.environments.errors import HostsRefusedError
+from fumehood_server.plugins.manifest import read_manifest
 
 ASKED_WITHOUT = "It was asked for its tools without network, with placeholders for secrets and empty folders."
 
@@ -70,7 +71,7 @@ def build(server: ServerImport, config: SidecarConfig, resolved: ResolvedServer)
     """
     hosts, private = resolved.build_hosts, resolved.build_private
     try:
-        build_for(manifest_in(server.folder), config, hosts=hosts, private=private, quiet=server.run.quiet)
+        build_for(read_manifest(server.folder), config, hosts=hosts, private=private, quiet=server.run.quiet)
     except CommandError as error:
         if not server.is_new or not wants_build_hosts(error):
             raise

@@ -265,7 +265,9 @@ def _checked(value: str, key: str) -> str:
 
 
 def _arguments(table: Mapping[str, Any]) -> tuple[str, ...]:
-    value = table.get("args", [])
+    value = table.get("args")
+    if value is None:
+        return ()
     if not (isinstance(value, list) and all(isinstance(each, str | int | float) for each in value)):
         raise _ShapeError("`args` is no list of texts")
     if len(value) > MAX_ARGUMENTS:

@@ -19,9 +19,11 @@ from fumehood_server.cli.mcp_import.new_server import import_new
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, now_of, planned_now
 from fumehood_server.cli.mcp_import.overlaps import check_overlaps
 from fumehood_server.cli.mcp_import.own_code import CODE_NAME, say_left_out
+from fumehood_server.cli.mcp_import.places import value_of
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.cli.mcp_import.plugin_folder import FolderState, holds_secret, imported_in
 from fumehood_server.cli.mcp_import.server_import import ServerImport
+from fumehood_server.cli.mcp_import.shown_text import hide, public_urls
 from fumehood_server.cli.mcp_import.updating import keep_unchanged, update
 from fumehood_server.config import SidecarConfig
 from fumehood_server.errors import ConfigError
@@ -62,7 +64,7 @@ def _with_left_out(plan: ServerPlan, config: SidecarConfig, folder: Path, into: 
     if plan.code is None:
         return plan
     left_out = left_out_of(plan.code, plan.left_out, config, folder, imported_in(into))
-    for each in plan.command.arguments:
+    for each in map(value_of, plan.command.arguments):
         if each.startswith(f"{CODE_NAME}/"):
             left_out.refuse(plan.code / Path(each).relative_to(CODE_NAME), plan.code)
     said = say_left_out(plan.code, left_out)
@@ -147,7 +149,7 @@ def _compare_folder(server: ServerImport, resolved: ResolvedServer) -> FolderSta
         todo = "Give --into FOLDER, or move what is there."
         raise NotImportableError("exists", f"{server.folder} is there, and no import has written it", todo)
     if state in {FolderState.CHANGED, FolderState.BY_HAND}:
-        server.outcome.diff = content.diff(server.folder)
+        server.outcome.diff = hide(content.diff(server.folder), [each.value or "" for each in server.plan.secrets])
     if state is FolderState.BY_HAND:
         what = f"{server.folder}/plugin.toml was changed by hand since it was imported"
         todo = "Take what you want of the differences, or remove the folder."
@@ -192,7 +194,7 @@ def _question(server: ServerImport, resolved: ResolvedServer) -> str:
             asked = " It is asked for its tools anew, with what it is granted."
         return f"{server.outcome.diff}\n{plan.name}: take these changes?{asked}"
     if plan.remote is not None:
-        return f"{plan.name}: the server {plan.entry.name} at {plan.remote.server.url}. Import it?"
+        return f"{plan.name}: the server {plan.entry.name} at {public_urls(plan.remote.server.url)}. Import it?"
     does = f" It installs {resolved.what}." if resolved.what else ""
     if server.is_to_list_with_grants:
         does += " It is asked for its tools with what it is granted."

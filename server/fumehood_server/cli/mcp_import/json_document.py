@@ -67,7 +67,7 @@ def read_json_value(path: Path) -> tuple[Any, tuple[str, ...]]:
     try:
         value: Any = json.loads(plain, object_pairs_hook=make_object)
     except json.JSONDecodeError as error:
-        raise _invalid(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
+        raise _to_correct(f"{path}:{error.lineno}: is not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
         raise _invalid(f"{path}: nests too deeply") from error
     except ValueError as error:  # an integer of thousands of digits
@@ -90,7 +90,8 @@ def _read_text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _invalid(f"{path} is not UTF-8") from error
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _to_correct(f"{path}:{line}: is not UTF-8", line) from error
 
 
 def _without_comment(found: re.Match[str]) -> str:
@@ -102,6 +103,11 @@ def _without_comment(found: re.Match[str]) -> str:
 def _without_comma(found: re.Match[str]) -> str:
     text = found[0]
     return " " if text == "," else text
+
+
+def _to_correct(what: str, line: int) -> CommandError:
+    """Whoever names the right file is to mend it, not to name another."""
+    return CommandError(what, f"Correct it there, in line {line} or before it.", code="CONFIG_INVALID")
 
 
 def _invalid(what: str) -> CommandError:

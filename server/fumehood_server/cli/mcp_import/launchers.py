@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import PurePath
 
 from packaging.requirements import InvalidRequirement, Requirement
+
+from fumehood_server.cli.mcp_import.container_image import container_image
+from fumehood_server.cli.mcp_import.shown_text import shown
 
 
 class Launch(StrEnum):
@@ -58,6 +63,14 @@ _GATEWAYS = {"docker-mcp": "Docker MCP Gateway", "thv": "ToolHive", "wassette": 
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "powershell", "pwsh"}
 _OTHER_USERS = {"sudo", "doas", "su", "runuser", "pkexec"}
 _PLACES_ELSEWHERE = {"ssh", "kubectl", "wsl", "multipass", "vagrant", "gcloud", "flatpak", "systemd-run"}
+_OWN_NAME, _OWN_MODULE = "fumehood", "fumehood_server"
+_RUNS_TEXT = (
+    (re.compile(r"python\d?[\d.]*"), re.compile(r"-[A-Za-z]*c")),
+    (re.compile(r"node|nodejs|bun"), re.compile(r"-[ep]|-pe|--eval|--print")),
+    (re.compile(r"perl|ruby"), re.compile(r"-[A-Za-z]*e")),
+    (re.compile(r"php"), re.compile(r"-r")),
+)
+"""Interpreters, and their options behind which stands a program's text."""
 _ENDINGS = (".exe", ".cmd", ".bat", ".ps1")
 _NPM_NAME = re.compile(r"(?P<name>(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)(?:@(?P<version>[^\s/:@]+))?")
 _MAX_NAME = 214
@@ -72,6 +85,7 @@ def parse_command(command: str, arguments: Sequence[str]) -> ServerCommand:
     Raises:
         NotImportableError: it starts a container, a shell, another machine's program, or what is in no registry.
     """
+    _refuse_no_program(command)
     name = program_name(command)
     rest = list(arguments)
     if name == "cmd" and rest[:1] and rest[0].lower() == "/c" and len(rest) > 1:
@@ -81,7 +95,7 @@ def parse_command(command: str, arguments: Sequence[str]) -> ServerCommand:
     _refuse(name, rest)
     for words, parse in _LAUNCHERS:
         if [name, *rest][: len(words)] == list(words):
-            return parse(rest[len(words) - 1 :])
+            return _not_our_own(parse(rest[len(words) - 1 :]))
     return ServerCommand(launch=Launch.PROGRAM, script=command, arguments=tuple(rest))
 
 
@@ -99,13 +113,32 @@ def npm_name(requirement: str) -> tuple[str, str]:
     """
     found = _NPM_NAME.fullmatch(requirement)
     if found is None or len(requirement) > _MAX_NAME or ".." in requirement:
-        text = f"{requirement} is no package of npm's registry"
+        text = f"{shown(requirement)} is no package of npm's registry"
         raise NotImportableError("not_a_package", text, "Publish it, or write a plugin of kind mcp around it by hand.")
     return found["name"], found["version"] or ""
 
 
+def _refuse_no_program(command: str) -> None:
+    """Refuse what can't be a program's name, and may hold anything: none of it is quoted but a program's own name."""
+    if "://" in command:
+        what = "its `command` is an address, where a program of this machine is to be named, which serves on stdio"
+        raise NotImportableError("transport", what, 'Name a server over HTTP by "url" in place of `command`.')
+    if _ASSIGNMENT.fullmatch(command):
+        what = "its `command` begins with a variable, as a shell has it"
+        raise NotImportableError("shell", what, "Write variables in `env`, the program alone in `command`.")
+    first, *others = command.split()[:2] or [""]
+    if others and shutil.which(command) is None and (program_name(first) in _STARTERS or shutil.which(first)):
+        what = f"{shown(first)} and its arguments stand in one text, where each is to be separate"
+        todo = (
+            f'Write "{shown(first)}" alone in `command`, and each argument as an element of `args`; behind '
+            "`fumehood mcp wrap --` each of them as one of its own."
+        )
+        raise NotImportableError("malformed", what, todo)
+
+
 def _refuse(name: str, arguments: Sequence[str]) -> None:
     first = arguments[0] if arguments else ""
+    _refuse_our_own(name, arguments)
     if name in _GATEWAYS or (name in _CONTAINERS and list(arguments[:2]) == ["mcp", "gateway"]):
         gateway = _GATEWAYS.get(name, "Docker MCP Gateway")
         what = f"it is {gateway}, which starts servers itself, outside of any sandbox here"
@@ -115,7 +148,7 @@ def _refuse(name: str, arguments: Sequence[str]) -> None:
         )
         raise NotImportableError("gateway", what, todo)
     if name in _CONTAINERS or name == "docker-compose":
-        image = next((each for each in arguments if "/" in each and not each.startswith(("-", "/", "."))), "")
+        image = container_image(arguments)
         what = f"a container can't be started from inside a sandbox ({name}{f', image {image}' if image else ''})"
         todo = "Use the npm or PyPI package of the same server with npx or uvx, or put its program into a plugin."
         raise NotImportableError("container", what, todo)
@@ -129,7 +162,33 @@ def _refuse(name: str, arguments: Sequence[str]) -> None:
     if name.startswith("python") and first == "-m":
         module = arguments[1] if len(arguments) > 1 else ""
         todo = "Name the package that holds it: `uvx PACKAGE`, or `uvx --from PACKAGE SCRIPT`."
-        raise NotImportableError("module", f"which package holds the Python module {module} isn't said", todo)
+        raise NotImportableError("module", f"which package holds the Python module {shown(module)} isn't said", todo)
+    options = [each.partition("=")[0] for each in takewhile(lambda each: each.startswith("-"), arguments)]
+    runs_text = next((text for interpreter, text in _RUNS_TEXT if interpreter.fullmatch(name)), None)
+    option = next((each for each in options if runs_text is not None and runs_text.fullmatch(each)), "")
+    if option:
+        what = f"`{name} {option}` runs a text, and no script that could be copied and pinned"
+        todo = "Write the text to a file, and that file's absolute path as the first argument."
+        raise NotImportableError("program", what, todo)
+
+
+def _refuse_our_own(name: str, arguments: Sequence[str]) -> None:
+    words = [each for each in arguments if not each.startswith("-") or each == "-m"]
+    if name.startswith("python") and words[:2] == ["-m", _OWN_MODULE]:
+        words = words[2:]
+    elif name != _OWN_NAME:
+        return
+    if words[:2] == ["mcp", "wrap"]:
+        what = "it is Fumehood's own entry: `fumehood mcp wrap` holds its server in a sandbox already"
+        raise NotImportableError("own_entry", what, "")
+    raise NotImportableError("own_entry", "it is Fumehood's own entry", "")
+
+
+def _not_our_own(found: ServerCommand) -> ServerCommand:
+    """What a launcher starts, unless that is Fumehood from a package."""
+    if found.launch is Launch.PYPI and found.script == _OWN_NAME:
+        _refuse_our_own(_OWN_NAME, found.arguments)
+    return found
 
 
 def _env(arguments: Sequence[str]) -> ServerCommand:
@@ -141,15 +200,7 @@ def _env(arguments: Sequence[str]) -> ServerCommand:
     if not rest or rest[0].startswith("-"):
         raise NotImportableError("shell", "what `env` would start isn't plain", _WRITE_IT)
     found = parse_command(rest[0], rest[1:])
-    return ServerCommand(
-        launch=found.launch,
-        requirement=found.requirement,
-        others=found.others,
-        script=found.script,
-        arguments=found.arguments,
-        environment={**variables, **found.environment},
-        notes=found.notes,
-    )
+    return replace(found, environment={**variables, **found.environment})
 
 
 _BRIDGE = "mcp-remote"
@@ -209,7 +260,7 @@ def _uvx(arguments: Sequence[str]) -> ServerCommand:
                 others.extend(each.strip() for each in value.split(",") if each.strip())
         elif option in {"-p", "--python"}:
             version = value if equals else _next(rest, option)
-            notes.append(f"it runs with the sidecar's Python, not {version}")
+            notes.append(f"it runs with the sidecar's Python, not {shown(version)}")
         elif option not in _UVX_FLAGS:
             raise _unknown_option("uvx", option)
     first = _next(rest, "uvx")
@@ -224,11 +275,28 @@ def _uvx(arguments: Sequence[str]) -> ServerCommand:
     )
 
 
-_UV_FLAGS = {"--frozen", "--locked", "--no-sync", "--no-dev", "--active", "--no-project", "--all-extras", *_UVX_FLAGS}
+_UV_FLAGS = {
+    "--frozen",
+    "--locked",
+    "--no-sync",
+    "--no-dev",
+    "--active",
+    "--no-project",
+    "--all-extras",
+    "-s",
+    "--script",
+    *_UVX_FLAGS,
+}
 _UV_FOLDERS = {"--directory", "--project"}
+_TOOL_RUN = ["tool", "run"]
 
 
 def _uv(arguments: Sequence[str]) -> ServerCommand:
+    tool = _tool_run(arguments)
+    return _uv_run(arguments) if tool is None else _uvx(tool)
+
+
+def _uv_run(arguments: Sequence[str]) -> ServerCommand:
     """`uv run SCRIPT.py`, whose project says what it needs."""
     rest, folder = list(arguments), ""
     others: list[str] = []
@@ -246,19 +314,32 @@ def _uv(arguments: Sequence[str]) -> ServerCommand:
         elif option in {"--with", "-w"}:
             others.append(_python_requirement(value if equals else _next(rest, option)))
         elif option in {"-p", "--python"}:
-            notes.append(f"it runs with the sidecar's Python, not {value if equals else _next(rest, option)}")
+            version = value if equals else _next(rest, option)
+            notes.append(f"it runs with the sidecar's Python, not {shown(version)}")
         elif option not in _UV_FLAGS:
             raise _unknown_option("uv", option)
     if rest[:1] in (["python"], ["python3"]):
         rest.pop(0)
-    if words != ["run"] or not rest or not rest[0].endswith(".py"):
+    if words != ["run"] or not rest or not rest[0].endswith(".py") or "://" in rest[0]:
         todo = "Name the published package with `uvx PACKAGE`, or write a plugin with its `dependencies` by hand."
-        what = f"`uv {' '.join((*words, *rest[:1]))}` runs what a project installs, which isn't copied"
+        what = f"`uv {' '.join(map(shown, (*words, *rest[:1])))}` runs what a project installs, which isn't copied"
         raise NotImportableError("project", what, todo)
     script = str(PurePath(folder, rest[0])) if folder else rest[0]
     return ServerCommand(
         launch=Launch.PROGRAM, script="python3", others=tuple(others), arguments=(script, *rest[1:]), notes=tuple(notes)
     )
+
+
+def _tool_run(arguments: Sequence[str]) -> list[str] | None:
+    """What stands behind `uv tool run`, which options of uv's own may precede. None: it is another subcommand."""
+    rest, words = list(arguments), list[str]()
+    while rest and len(words) < len(_TOOL_RUN):
+        word, equals, _ = rest.pop(0).partition("=")
+        if word in _UV_FOLDERS and not equals:
+            rest = rest[1:]
+        elif word not in _UV_FOLDERS | _UV_FLAGS:
+            words.append(word)
+    return rest if words == _TOOL_RUN else None
 
 
 def _pipx(arguments: Sequence[str]) -> ServerCommand:
@@ -275,10 +356,13 @@ _LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[Sequence[str]], ServerCommand
     (("pnpm", "dlx"), _npx),
     (("yarn", "dlx"), _npx),
     (("uvx",), _uvx),
-    (("uv", "tool", "run"), _uvx),
     (("uv",), _uv),
     (("pipx", "run"), _pipx),
 )
+
+
+_STARTERS = {each[0] for each, _ in _LAUNCHERS} | {*_CONTAINERS, *_SHELLS, *_OTHER_USERS, "env", "node", "python3"}
+"""Programs with which command lines begin, on this machine or not."""
 
 
 def _python_requirement(text: str) -> str:
@@ -290,9 +374,10 @@ def _python_requirement(text: str) -> str:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise NotImportableError("not_a_package", f"{text} is no package of the Python index", todo) from error
+        raise NotImportableError("not_a_package", f"{shown(text)} is no package of the Python index", todo) from error
     if requirement.url:
-        raise NotImportableError("not_a_package", f"{text} is fetched from an address, not from the index", todo)
+        what = f"{shown(text)} is fetched from an address, not from the index"
+        raise NotImportableError("not_a_package", what, todo)
     return text
 
 
@@ -303,5 +388,5 @@ def _next(rest: list[str], what: str) -> str:
 
 
 def _unknown_option(launcher: str, option: str) -> NotImportableError:
-    text = f"{launcher}'s option {option} isn't known here"
+    text = f"{launcher}'s option {shown(option)} isn't known here"
     return NotImportableError("unknown_option", text, "Leave it out, if the server works without it.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fumehood_sandbox import Level
 
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
+from fumehood_server.cli.mcp_import.shown_text import hide, public_urls
 
 if TYPE_CHECKING:
     from fumehood_server.cli.mcp_import.granting import AskedGrants
@@ -83,6 +84,15 @@ class Outcome:
             for tool in report.tools
         ]
 
+    def conceal(self, secrets: Collection[str]) -> None:
+        """Take these values out of what is said, which others may have written, and userinfo and query out of URLs."""
+        self.diff = hide(self.diff, secrets)  # of the plugin's own text, where a URL is what it is
+        self.reason, self.todo, self.before, self.installs = (
+            public_urls(hide(each, secrets)) for each in (self.reason, self.todo, self.before, self.installs)
+        )
+        self.notes = [public_urls(hide(each, secrets)) for each in self.notes]
+        self.todo_later = [public_urls(hide(each, secrets)) for each in self.todo_later]
+
     def to_json(self) -> dict[str, Any]:
         """As `--json` prints it."""
         return {
@@ -105,7 +115,7 @@ def before_of(entry: ServerEntry) -> str:
     """What its host let the server do."""
     if entry.sandboxed:
         write = ", ".join(entry.sandbox_write) or "nothing"
-        hosts = ", ".join(entry.sandbox_hosts) or "no host"
+        hosts = ", ".join(each.rpartition("@")[2] for each in entry.sandbox_hosts) or "no host"
         return f"what its host's sandbox lets it: read almost everything, write {write}, reach {hosts}"
     if entry.transport:
         return "it runs elsewhere, and sees what it is sent"

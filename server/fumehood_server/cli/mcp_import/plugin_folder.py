@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.npm_package import PACKAGE_NAME
 from fumehood_server.cli.mcp_import.own_code import copy_code, same_code
+from fumehood_server.config.toml_text import toml_string
 from fumehood_server.plugins.manifest import MANIFEST_NAME
 
 _MARK = "# Written by `fumehood mcp import`; once changed by hand it is left alone. "
@@ -212,11 +213,6 @@ def _about(name: str, version: str, description: str) -> list[str]:
         'kind = "mcp"',
         f"description = {toml_string(description)}",
     ]
-
-
-def toml_string(text: str) -> str:
-    """A TOML basic string. JSON's strings are those, bar DEL, which TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _array(texts: tuple[str, ...]) -> str:

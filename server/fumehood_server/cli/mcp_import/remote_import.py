@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fumehood_sandbox import Level
 
@@ -26,10 +27,12 @@ def import_remote(server: ServerImport, grants: AskedGrants, resolved: ResolvedS
         NotImportableError: it may not be asked, doesn't answer, or its tools can't be taken.
     """
     host = _granted_host(server.plan.hosts[0], grants)
+    path = urlsplit(server.plan.remote.server.url).path if server.plan.remote else ""
+    asked = _Asked(host, shows_token=bool(grants.secrets), is_old=path.rstrip("/").endswith("/sse"))
 
     def ask(config: SidecarConfig) -> tuple[PinProposal, Level]:
         server.run.say(f"asking {host} for its tools")
-        return _proposal(server.folder, config, _Asked(host, shows_token=bool(grants.secrets))), Level.EXTERNAL
+        return _proposal(server.folder, config, asked), Level.EXTERNAL
 
     return import_granted_first(server, grants, resolved, Level.EXTERNAL, ask)
 
@@ -50,8 +53,15 @@ class _Asked:
 
     host: str
     shows_token: bool
+    is_old: bool
+    """Whether its URL ends as those of the HTTP+SSE transport do."""
 
     def remedy(self, what: str) -> str:
+        if "status 405" in what and self.is_old:
+            return (
+                "By its name it speaks the older HTTP+SSE transport, which isn't hosted: name its Streamable HTTP "
+                "endpoint, which often ends in /mcp."
+            )
         if "status 401" in what or "status 403" in what:
             if self.shows_token:
                 return (

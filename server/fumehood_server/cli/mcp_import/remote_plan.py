@@ -96,7 +96,8 @@ def _url(entry: ServerEntry, scope: Scope, notes: list[str], *, is_plain: bool) 
         split = urlsplit(found.text)
         port = split.port
     except ValueError as exc:
-        raise NotImportableError("malformed", f"its URL is none: {exc}", "Correct it.") from exc
+        # Not the exception's text, which quotes: a password's part, where that holds what ends an authority.
+        raise NotImportableError("malformed", "its URL can't be read as one", "Correct it.") from exc
     if found.secret or (not is_plain and _holds_a_secret(found.text, split)):
         todo = (
             "Hand it over in `headers`, if the server takes it there; then it is kept as a secret. With --plain url "

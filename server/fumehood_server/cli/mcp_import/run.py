@@ -15,6 +15,8 @@ from fumehood_server.cli.mcp_import.left_out import LeftOut
 from fumehood_server.cli.mcp_import.names import plugin_name
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, before_of
 from fumehood_server.cli.mcp_import.plan import ServerPlan, environment_file_of, plan_server
+from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret
+from fumehood_server.cli.mcp_import.shown_text import argument_secrets
 from fumehood_server.cli.mcp_import.variables import Scope
 from fumehood_server.cli.output import note, one_line
 
@@ -82,6 +84,7 @@ def import_all(
         outcome.notes += each.notes
         outcome.notes += [f"its key {key} isn't known here" for key in each.entry.unknown]
         outcome.notes += [f"its key {key} has no effect here" for key in each.entry.not_taken]
+        outcome.conceal(_secrets_of(each))
         outcomes.append(outcome)
         if show is not None:
             show(outcome)
@@ -102,9 +105,22 @@ def _plan_one(entry: ServerEntry, scope: Scope, plain: Collection[str], taken: d
         plan = plan_server(entry, scope, plain=plain)
     except NotImportableError as error:
         outcome.refuse(error.code, error.reason, error.todo)
+        if error.code == "own_entry":
+            outcome.status = Status.SKIPPED
         return Planned(entry, None, outcome)
     taken[name] = one_line(entry.name)
     return Planned(entry, plan, outcome)
+
+
+def _secrets_of(planned: Planned) -> set[str]:
+    """The values that nothing which is said of a server may hold, as far as they are known."""
+    entry, plan = planned.entry, planned.plan
+    found = argument_secrets(entry.arguments)
+    found |= {value for name, value in entry.environment.items() if looks_like_a_secret(name, value)}
+    for field, value in entry.headers.items():
+        found |= {value, value.partition(" ")[2]} if looks_like_a_secret(field, value) else set()
+    found = {each for each in found if "${" not in each}
+    return found | {each.value for each in plan.secrets if each.value} if plan else found
 
 
 def _import_one(plan: ServerPlan, run: Import, count: str) -> Outcome:

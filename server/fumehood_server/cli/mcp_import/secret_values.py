@@ -12,6 +12,8 @@ _NAME = re.compile(
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HARMLESS = re.compile(r"(?:^|[_.-])(?:public_?key|key_?(?:id|file|path|name))$", re.IGNORECASE)
+_WORKING_FOLDERS = {"PWD", "OLDPWD"}
+"""Variables of every shell (POSIX, `cd`)."""
 _FORMS = re.compile(
     r"(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|sk_test_|rk_live_|pk_live_|xox[abeoprs]-|xapp-|AIza|ya29\.|AKIA"
     r"|ASIA|npm_|sbp_|pypi-|hf_|ntn_|secret_|lin_api_|shpat_|SG\.|dop_v1_|figd_|tvly-|BSA|sntrys_|eyJ[A-Za-z0-9_-]+\.eyJ)"
@@ -33,6 +35,8 @@ _KINDS_OF_CHARACTER = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"
 
 def named_like_a_secret(name: str) -> bool:
     """Whether a variable or option of this name usually holds a secret."""
+    if name in _WORKING_FOLDERS:
+        return False
     plain = _CAMEL.sub("_", name.lstrip("-"))
     return bool(_NAME.search(plain)) and not _HARMLESS.search(plain)
 

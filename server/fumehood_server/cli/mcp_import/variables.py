@@ -12,6 +12,7 @@ from fumehood_server.cli.mcp_import.secret_values import named_like_a_secret
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _CLAUDE_CODE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_WORKING_FOLDER = "PWD"
 _NESTED_DEFAULT = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:-[^{}]*\$\{")
 
 
@@ -70,6 +71,9 @@ def _value(found: re.Match[str], scope: Scope, made: Expanded) -> str:
 
 def _editor_value(inner: str, shown: str, scope: Scope, made: Expanded) -> str:
     kind, colon, rest = inner.partition(":")
+    if ":-" in inner:  # Claude Code's form, whose default may be a secret
+        made.problems = (*made.problems, f"a default, as in ${{{inner.partition(':-')[0]}:-…}}, is Claude Code's alone")
+        return ""
     if kind == "env" and colon:
         return _variable(rest, None, scope, made)
     if kind == "input" and colon:
@@ -84,6 +88,8 @@ def _editor_value(inner: str, shown: str, scope: Scope, made: Expanded) -> str:
 
 
 def _variable(name: str, default: str | None, scope: Scope, made: Expanded) -> str:
+    if name == _WORKING_FOLDER:  # the host's, which is started in the workspace, and not that of whoever imports
+        return str(scope.workspace or Path.cwd())
     made.secret = made.secret or named_like_a_secret(name)
     made.variable = name if default is None else ""
     value = scope.environment.get(name)

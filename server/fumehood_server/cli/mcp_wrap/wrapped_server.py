@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,15 +23,20 @@ from fumehood_server.cli.mcp_import.host_configuration import Host, ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError, program_name
 from fumehood_server.cli.mcp_import.own_code import say_left_out
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan, plan_server
+from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret
+from fumehood_server.cli.mcp_import.shown_text import argument_secrets, hide, public_urls, shown
 from fumehood_server.cli.mcp_import.variables import Scope
-from fumehood_server.cli.plugin_builds import build_for, manifest_in
+from fumehood_server.cli.plugin_builds import build_for
 from fumehood_server.config import SidecarConfig, load_config
 from fumehood_server.config.config import CONFIG_NAME, LOCK_NAME
 from fumehood_server.model.tool import ToolDefinition
 from fumehood_server.plugins.lock import read_lock
+from fumehood_server.plugins.manifest import read_manifest
 
 WRAP_NAME = "wrap"
 _PLUGIN = "plugin"
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=(?!=)")
+"""Of a variable, by `env`; no version of a package."""
 _MAX_SLOTS = 64
 """Clients on one machine that start the same server at once."""
 _NO_FOLDER = Path("/dev/null")
@@ -57,6 +63,20 @@ class WrappedCommand:
         """What tells its plugin from others: not the values of secrets. `folder` is what its paths start at, if any."""
         content = [self.command, sorted(self.variables.items()), sorted(self.secrets), str(folder or "")]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+    @property
+    def program(self) -> str:
+        """The name of what it starts, fit to be shown: of what is no program, the first word at most."""
+        word = self.command[0]
+        if shutil.which(word) is None:
+            word = next(iter(word.split()), "").partition("=")[0]
+        return shown(word if "://" in word else program_name(word))
+
+    def without_secrets(self, text: str) -> str:
+        """A text that quotes some of it, or that others have written, fit to be shown."""
+        values = {os.environ.get(each, "") for each in self.secrets} | argument_secrets(self.command)
+        values |= {value for name, value in self.variables.items() if looks_like_a_secret(name, value)}
+        return public_urls(hide(text, values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,18 +133,32 @@ def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, upd
                 slot = held.enter_context(_own_slot(folder))
                 _copy(folder, slot)
         except NotImportableError as error:
-            raise CommandError(
-                f"{program_name(wrapped.command[0])} can't be wrapped: {error.reason}",
-                error.todo,
-                code="NOT_WRAPPED",
-                status=ExitStatus.FAILED,
-                details={"reason": error.code},
-            ) from error
+            raise _not_wrapped(wrapped, error.code, error.reason, error.todo) from error
+        except CommandError as error:  # an installer's, say, which quotes what it was called with
+            what, todo = (wrapped.without_secrets(each) for each in (error.what, error.todo))
+            raise CommandError(what, todo, code=error.code, status=error.status, details=error.details) from error
         yield WrappedServer(folder=folder, slot=slot, plan=plan, tools=tools)
+
+
+def _not_wrapped(wrapped: WrappedCommand, reason: str, what: str, todo: str) -> CommandError:
+    return CommandError(
+        f"{wrapped.program} can't be wrapped: {wrapped.without_secrets(what)}",
+        wrapped.without_secrets(todo),
+        code="NOT_WRAPPED",
+        status=ExitStatus.FAILED,
+        details={"reason": reason},
+    )
 
 
 def _plan(wrapped: WrappedCommand, folder: Path) -> ServerPlan:
     """The plan of a command line whose relative paths start at `folder`."""
+    if "://" in wrapped.command[0]:
+        what = "it is an address, and `fumehood mcp wrap` takes servers on stdio"
+        todo = 'Name one over HTTP by "url" in an mcp.json, and take it over by `fumehood mcp import FILE`.'
+        raise NotImportableError("transport", what, todo)
+    if program_name(wrapped.command[0]) == "fumehood":
+        what = "it is Fumehood itself, and no MCP server of another's"
+        raise NotImportableError("own_entry", what, "Name the command behind --, or leave the entry as it is.")
     entry = ServerEntry(
         name=_name(wrapped.command), command=wrapped.command[0], arguments=wrapped.command[1:],
         environment=dict(wrapped.variables),
@@ -152,7 +186,7 @@ def _is_relative(wrapped: WrappedCommand, plan: ServerPlan) -> bool:
 
 def _name(command: Sequence[str]) -> str:
     """What the plugin is called: by the first word that names the server and no launcher or option."""
-    words = [each for each in command[1:] if not each.startswith(("-", "/", "."))]
+    words = [each for each in command[1:] if not each.startswith(("-", "/", ".")) and not _ASSIGNMENT.match(each)]
     word = words[0] if words else program_name(command[0])
     return word.removeprefix("@modelcontextprotocol/").rpartition("@")[0] or word.rpartition("/")[2]
 
@@ -174,7 +208,9 @@ def _install(
     shutil.rmtree(plugin, ignore_errors=True)
     resolved.content.write(plugin)
     try:
-        build_for(manifest_in(plugin), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=False)
+        build_for(
+            read_manifest(plugin), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=False
+        )
     except CommandError as error:
         if not wants_build_hosts(error):
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -85,6 +86,8 @@ async def _serve(settings: HttpSettings) -> None:
             watching = tasks.create_task(tls.watch(on_authorities=server.end))
             stack.callback(watching.cancel)
         sock = stack.enter_context(socket.socket(fileno=settings.listen_fd))
+        gc.collect()
+        gc.freeze()  # a collection would look at all that was imported, for 50 ms
         await server.serve(sockets=[sock])
 
 

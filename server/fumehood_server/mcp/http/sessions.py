@@ -1,7 +1,8 @@
-"""The SDK's session manager: one caller leaves others sessions, and each request in one has an id of its own."""
+"""The SDK's session manager: one caller leaves others sessions, messages are bounded, and ids in a session differ."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
@@ -20,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fumehood_server.mcp.http.bearer import CALLER
 from fumehood_server.mcp.http.request_ids import RequestIds
 from fumehood_server.mcp.places import share_of
+from fumehood_server.model.json_counts import counting
 
 _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 
@@ -27,7 +29,7 @@ _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 class SharedSessionManager(StreamableHTTPSessionManager):
     """Refuses a session above a caller's share as it does one above the bound. Callers without a token share one.
 
-    Refuses a request whose id is under way in its session.
+    Refuses a message that holds too much to be parsed, and a request whose id is under way in its session.
     """
 
     def __init__(self, server: Server[Any], **bounds: Any) -> None:  # noqa: ANN401 - the SDK's own
@@ -45,6 +47,18 @@ class SharedSessionManager(StreamableHTTPSessionManager):
             return None
         return super()._admit_session(requestor)
 
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await super()._handle_request(scope, receive, send)
+            return
+        body, again = await _read_body(receive)
+        for problem in counting((body,)):
+            if problem:
+                await _refusal(f"the message has {problem}")(scope, again, send)
+                return
+            await asyncio.sleep(0)
+        await super()._handle_request(scope, again, send)
+
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Nothing is kept that could be told again, and a server need not (Streamable HTTP, resumability): the stream
         # begins anew. The SDK would answer nothing at all.
@@ -54,23 +68,31 @@ class SharedSessionManager(StreamableHTTPSessionManager):
         if session is None or scope["method"] != "POST":
             await super()._handle_stateful_request(scope, receive, send)
             return
-        first = await receive()  # the whole body: the SDK's bound of it stands before this
-
-        async def again() -> Message:
-            nonlocal first
-            message, first = first, {}
-            return message or await receive()
-
+        body, again = await _read_body(receive)
         # By its sender too: who isn't the session's owner takes no id of the owner's, and is answered by the SDK.
         owner = (session, scope[CALLER].share)
-        async with self._request_ids.taken(owner, first.get("body", b""), scope) as may_be:
+        async with self._request_ids.taken(owner, body, scope) as may_be:
             if may_be:
                 await super()._handle_stateful_request(scope, again, send)
             else:
-                await _in_use()(scope, again, send)
+                await _refusal("a request of this id is under way in the session")(scope, again, send)
 
 
-def _in_use() -> Response:
-    error = ErrorData(code=INVALID_REQUEST, message="a request of this id is under way in the session")
-    body = JSONRPCError(jsonrpc="2.0", id=None, error=error)  # the id is the other one's, which has its own answer
+async def _read_body(receive: Receive) -> tuple[bytes, Receive]:
+    """The whole body, which the SDK's bound of it has read before, and what gives it again."""
+    first = await receive()
+    body: bytes = first.get("body", b"")
+
+    async def again() -> Message:
+        nonlocal first
+        message, first = first, {}
+        return message or await receive()
+
+    return body, again
+
+
+def _refusal(problem: str) -> Response:
+    error = ErrorData(code=INVALID_REQUEST, message=problem)
+    # Without an id: it is that of another request, which has its own answer, or was not read.
+    body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
     return Response(body.model_dump_json(by_alias=True, exclude_unset=True), 400, media_type="application/json")

@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from fumehood_server.model.json_counts import too_much_of
 from fumehood_server.orchestration.engines.engine import OfferedTool
 from fumehood_server.orchestration.messages import Message, Role, ToolUse
 from fumehood_server.validation.budget import INLINE
@@ -33,12 +34,13 @@ MAX_ID_CHARS = 128
 MAX_TOOL_CHARS = 128
 """Of the name that a model calls a tool by. The rest is cut off: no tool has such a name."""
 UNREADABLE = "unreadable_arguments"
-"""The key under which a model is shown what it wrote, where that was no JSON object. Servers refuse it otherwise."""
+"""The key under which a model is shown what it wrote, where that was no JSON object, or was too much. Servers refuse
+it otherwise."""
 _MOST_REMEMBERED = 4096
 
 
 class ArgumentReader:
-    """Tells which arguments of tools are no JSON objects, and remembers of long ones, by their digests, which are.
+    """Tells which arguments of tools are no JSON objects, or hold too much. Of long ones it remembers the digests.
 
     Of one event loop.
     """
@@ -162,6 +164,9 @@ def _shown(arguments_json: str, *, is_object: bool) -> str:
 
 
 def _is_object(arguments_json: str) -> bool:
+    """Whether it is an object that the libraries of models may parse, which they do in one go."""
+    if too_much_of(arguments_json.encode(errors="surrogatepass")):
+        return False
     try:
         return isinstance(read(arguments_json), dict)
     except (ValueError, RecursionError):

@@ -17,6 +17,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 
 from fumehood_server.config.engines import Constraint, EngineConfig, GrammarDialect
+from fumehood_server.model.json_counts import too_much_of
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.engines.conversion import (
     ArgumentReader,
@@ -33,9 +34,10 @@ from fumehood_server.orchestration.engines.engine import (
     InferenceAnswer,
     InferenceRequest,
 )
+from fumehood_server.orchestration.engines.exchange import EXCHANGE, Exchange
 from fumehood_server.orchestration.engines.provider_errors import engine_error
 from fumehood_server.orchestration.engines.provider_models import make_model
-from fumehood_server.orchestration.engines.transport import EXCHANGE, Exchange, new_client
+from fumehood_server.orchestration.engines.transport import new_client
 from fumehood_server.orchestration.engines.vendor_options import refused_vendor_option
 from fumehood_server.orchestration.response import TokenUsage
 from fumehood_server.secrets import SecretStore, SecretUnavailableError
@@ -191,6 +193,11 @@ class ModelEngine:
         if reason in {FinishReason.STOP, FinishReason.TOOL}:  # servers differ in what they call an answer with calls
             reason = FinishReason.TOOL if calls else FinishReason.STOP
         message = to_message(text, calls, request.messages)
+        for use in message.tool_uses:
+            held = too_much_of(use.arguments_json.encode())
+            if held:
+                problem = f"the engine {self.name} asked for a call with arguments of {held}"
+                raise EngineError(Code.INFERENCE_MALFORMED_RESPONSE, problem)
         return InferenceAnswer(
             message=message,
             finish_reason=reason,

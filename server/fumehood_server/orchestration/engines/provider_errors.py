@@ -19,7 +19,7 @@ from pydantic_ai.exceptions import (
 
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.engines.engine import EngineError
-from fumehood_server.orchestration.engines.transport import Exchange
+from fumehood_server.orchestration.engines.exchange import Exchange
 from fumehood_server.secrets import Redactor
 
 MAX_EXCERPT_CHARS = 200

@@ -6,16 +6,22 @@ Imported where an engine is configured alone: `httpx2` is part of the extra.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import NoReturn
 
+import httpcore2
 import httpx2
 
 from fumehood_server.config.engines import EngineConfig, Provider
 from fumehood_server.orchestration.engines.engine import MAX_ANSWER_BYTES
+from fumehood_server.orchestration.engines.event_bounds import MAX_EVENT_BYTES, MAX_EVENT_LINES, EventBounds
+from fumehood_server.orchestration.engines.exchange import (
+    EXCHANGE,
+    AnswerRefusedError,
+    AnswerTooLargeError,
+    Exchange,
+)
+from fumehood_server.orchestration.engines.head_bounds import HeadBoundedBackend
 
 CONNECT_TIMEOUT_S = 10.0
 """A machine that can be reached answers a SYN within it, retransmissions included."""
@@ -24,10 +30,8 @@ KEEPALIVE_S = 30.0
 
 MAX_CHUNKS = 65_536
 """Of an answer: h11 takes 12 µs for one, however short. A token in each leaves 64 bytes for a token."""
-MAX_EVENT_LINES = 64
-"""Of one server-sent event, which has one or two."""
-MAX_EVENT_BYTES = 1024 * 1024
-"""Likewise: as much as a server may say at once that doesn't stream."""
+MAX_ERROR_BYTES = 64 * 1024
+"""Read of an answer that is an error: an SDK parses it in one go, and a few hundred characters of it are told."""
 PIECE_BYTES = 4096
 """Read before others get their turn: the shortest events cost an SDK some milliseconds for as many bytes."""
 CHUNK_COST_BYTES = 64
@@ -42,35 +46,26 @@ _SENT = frozenset(
 """Headers that are sent as the SDK has them. The others tell of this machine, come from variables, or are cookies."""
 
 
-class AnswerTooLargeError(Exception):
-    """An answer is not within its bounds."""
-
-
-class AnswerRefusedError(Exception):
-    """An answer is compressed, so that what it decodes to would not be bounded, or leads elsewhere."""
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request to an engine, for its transport, which no SDK hands anything through."""
-
-    key: str = ""
-    """Empty: none is sent."""
-    fault: Exception | None = None
-    """Why the transport ended it, however the SDK wraps that."""
-
-
-EXCHANGE: ContextVar[Exchange] = ContextVar("exchange")
-"""Of the task that asks."""
-
-
 def new_client(config: EngineConfig) -> httpx2.AsyncClient:
     """The HTTP client of one engine, to be closed with it."""
     most = config.max_concurrent
     limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=KEEPALIVE_S)
-    transport = EngineTransport(config, httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, retries=0))
+    transport = EngineTransport(config, _new_transport(limits))
     timeout = httpx2.Timeout(config.timeout_s, connect=min(CONNECT_TIMEOUT_S, config.timeout_s))
     return httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
+
+
+def _new_transport(limits: httpx2.Limits) -> httpx2.AsyncHTTPTransport:
+    """Httpx's transport over connections whose heads are bounded, for which it has no option."""
+    transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, retries=0)
+    transport._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001 - likewise
+        ssl_context=httpx2.create_ssl_context(trust_env=False),
+        max_connections=limits.max_connections,
+        max_keepalive_connections=limits.max_keepalive_connections,
+        keepalive_expiry=limits.keepalive_expiry,
+        network_backend=HeadBoundedBackend(),
+    )
+    return transport
 
 
 class EngineTransport(httpx2.AsyncBaseTransport):
@@ -87,6 +82,7 @@ class EngineTransport(httpx2.AsyncBaseTransport):
 
         Raises:
             AnswerRefusedError: the answer is compressed, or a redirect.
+            AnswerTooLargeError: its heads have no end.
             httpx2.TransportError: it could not be sent, or no answer came.
         """
         exchange = EXCHANGE.get()
@@ -97,7 +93,9 @@ class EngineTransport(httpx2.AsyncBaseTransport):
         if exchange.key:
             headers[self._key_header] = self._key_form.format(exchange.key)
         request.headers = httpx2.Headers(headers)
+        exchange.has_head, exchange.head_bytes = False, 0
         response = await self._inner.handle_async_request(request)
+        exchange.has_head = True
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what an asynchronous transport gives
         refused = "it is a redirect" if response.status_code in range(300, 400) else ""
@@ -105,8 +103,7 @@ class EngineTransport(httpx2.AsyncBaseTransport):
             refused = "it is compressed"
         if refused:
             await stream.aclose()
-            exchange.fault = AnswerRefusedError(refused)
-            raise exchange.fault
+            exchange.refuse(AnswerRefusedError(refused))
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
@@ -120,9 +117,10 @@ class EngineTransport(httpx2.AsyncBaseTransport):
 
 
 class _CountedStream(httpx2.AsyncByteStream):
-    """A body within all bounds, in pieces that leave others their turn."""
+    """A body within all bounds, in pieces that leave others their turn. Of an error, the beginning is all there is."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, exchange: Exchange, events: EventBounds | None) -> None:
+        """`events` None: it is an error."""
         self._inner = inner
         self._exchange = exchange
         self._events = events
@@ -130,68 +128,38 @@ class _CountedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = chunks = due = 0
         async for chunk in self._inner:
-            received, chunks = received + len(chunk), chunks + 1
-            if received > MAX_ANSWER_BYTES:
-                self._refuse(f"it has more than {MAX_ANSWER_BYTES} bytes")
+            chunks += 1
             if chunks > MAX_CHUNKS:
                 self._refuse(f"it comes in more than {MAX_CHUNKS} chunks")
+            if self._events is None:
+                chunk = chunk[: MAX_ERROR_BYTES - received]  # noqa: PLW2901 - the rest is not looked at
+            received += len(chunk)
+            if received > MAX_ANSWER_BYTES:
+                self._refuse(f"it has more than {MAX_ANSWER_BYTES} bytes")
             for start in range(0, len(chunk), PIECE_BYTES):
                 piece = chunk[start : start + PIECE_BYTES]
                 if self._events is not None and not self._events.take(piece):
-                    self._refuse(f"an event of it has more than {MAX_EVENT_LINES} lines or {MAX_EVENT_BYTES} bytes")
+                    self._refuse(_EVENT_TOO_LARGE)
                 yield piece
                 due += len(piece) + CHUNK_COST_BYTES
                 if due >= PIECE_BYTES:
                     due = 0
                     await asyncio.sleep(0)
+            if self._events is None and received >= MAX_ERROR_BYTES:
+                return
+        if self._events is not None and not self._events.end():
+            self._refuse(_EVENT_TOO_LARGE)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
     def _refuse(self, reason: str) -> NoReturn:
-        self._exchange.fault = AnswerTooLargeError(reason)
-        raise self._exchange.fault
+        self._exchange.refuse(AnswerTooLargeError(reason))
 
 
-class EventBounds:
-    """Counts lines and bytes of each server-sent event: an SDK copies an event anew for each line that comes."""
-
-    __slots__ = ("_bytes", "_last", "_lines")
-
-    def __init__(self) -> None:
-        """At the beginning of a stream."""
-        self._last = b""
-        """As much as a blank line may have begun in."""
-        self._lines = self._bytes = 0
-
-    def take(self, piece: bytes) -> bool:
-        """Whether the stream keeps to `MAX_EVENT_LINES` and `MAX_EVENT_BYTES` with its next piece."""
-        window, carried = self._last + piece, len(self._last)
-        self._last = window[-3:]
-        blank = _BLANK_LINE.search(window)
-        if blank is None:
-            self._lines, self._bytes = self._lines + _lines(piece), self._bytes + len(piece)
-            return self._is_within()
-        # The event that ends here, then the one that begins last: those between are as small as the piece.
-        self._lines += _lines(window[carried : blank.end()])
-        self._bytes += max(0, blank.end() - carried)
-        ended_well = self._is_within()
-        rest = window[max(window.rfind(each) + len(each) for each in _BLANK_LINES if each in window) :]
-        self._lines, self._bytes = _lines(rest), len(rest)
-        return ended_well
-
-    def _is_within(self) -> bool:
-        return self._lines <= MAX_EVENT_LINES and self._bytes <= MAX_EVENT_BYTES
-
-
-_BLANK_LINES = (b"\n\n", b"\r\r", b"\r\n\r\n")
-_BLANK_LINE = re.compile(rb"\n\n|\r\r|\r\n\r\n")
-
-
-def _lines(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r")
-
-
+_EVENT_TOO_LARGE = (
+    f"an event of it has more than {MAX_EVENT_LINES} lines or {MAX_EVENT_BYTES} bytes, or holds too many values"
+)
 _KEY_HEADERS = {Provider.OPENAI: ("authorization", "Bearer {}"), Provider.ANTHROPIC: ("x-api-key", "{}")}
 
 
@@ -199,12 +167,4 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-__all__ = [
-    "EXCHANGE",
-    "AnswerRefusedError",
-    "AnswerTooLargeError",
-    "EngineTransport",
-    "EventBounds",
-    "Exchange",
-    "new_client",
-]
+__all__ = ["EngineTransport", "new_client"]

@@ -26,10 +26,10 @@ DEFAULT_PATTERNS = (
     *(".*.sw[a-p]", "*.swp", "*~", ".#*", r"\#*#", "4913", ".idea/", ".vscode/", ".DS_Store", "Thumbs.db"),
     # Built from what is pinned, and never the same twice: scripts of a virtual environment hold absolute paths.
     *(".venv/", "/target/"),
-    # The operator's, where a sidecar is configured beside a plugin.
-    *("/fumehood.toml", "/fumehood.lock", ".fumehood/"),
 )
 """Left out unless a `!` line of `.fumehoodignore` takes it in."""
+OPERATORS_PATTERNS = ("/fumehood.toml", "/fumehood.lock", ".fumehood/")
+"""The operator's, where a sidecar is configured beside a plugin: tokens, keys and journal. No line takes them in."""
 NODE_LOCKS = ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock")
 """With one of them at the top of the folder, `node_modules` is left out as well: it can be made from it."""
 
@@ -74,7 +74,8 @@ def ignore_rules(root: Path, folder: int) -> IgnoreRules:
 
     own = text.splitlines()
     _check(root / IGNORE_NAME, own)
-    return IgnoreRules(GitIgnoreSpec.from_lines([*_default_patterns(has_node_lock), *own], backend=_BACKEND))
+    lines = [*_default_patterns(has_node_lock), *own, *OPERATORS_PATTERNS]
+    return IgnoreRules(GitIgnoreSpec.from_lines(lines, backend=_BACKEND))
 
 
 def _default_patterns(has_node_lock: bool) -> tuple[str, ...]:
@@ -85,7 +86,8 @@ def _default_patterns(has_node_lock: bool) -> tuple[str, ...]:
 def _default_rules(has_node_lock: bool) -> IgnoreRules:
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - takes 50 ms to import
 
-    return IgnoreRules(GitIgnoreSpec.from_lines(_default_patterns(has_node_lock), backend=_BACKEND))
+    lines = [*_default_patterns(has_node_lock), *OPERATORS_PATTERNS]
+    return IgnoreRules(GitIgnoreSpec.from_lines(lines, backend=_BACKEND))
 
 
 def _is_there(name: str, folder: int) -> bool:

@@ -1,4 +1,4 @@
-"""Reads server-sent events (WHATWG HTML, 9.2): the data of each, up to a size, and where another stream would go on."""
+"""Reads server-sent events (WHATWG HTML, 9.2): the data of messages, up to a size, and where a stream would go on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Protocol
 
 MAX_ID_BYTES = 1024
 """Of an event's id, which is sent back as a header field. A longer one counts as none."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MESSAGE_TYPES = (b"", b"message")
+"""Without a type an event is a message. Others are for somebody else: some frameworks send `ping`, to be heard."""
 
 
 class TooLongError(Exception):
@@ -34,7 +37,7 @@ class StreamPosition:
 
 
 def events(lines: Lines, max_bytes: int, position: StreamPosition) -> Iterator[bytes]:
-    """The data of each event, until the response ends. What is cut off by its end is no event.
+    """The data of each event of the type `message`, until the response ends. What is cut off by its end is no event.
 
     A line ends with LF or CRLF: no server ends one with CR alone, which the standard takes as well.
 
@@ -45,16 +48,19 @@ def events(lines: Lines, max_bytes: int, position: StreamPosition) -> Iterator[b
     """
     data: list[bytes] = []
     last_id = position.last_event_id
+    kind = b""
     size = 0
+    mark = _BYTE_ORDER_MARK
     while line := lines.readline(max_bytes + 1):
         if len(line) > max_bytes:
             raise TooLongError
-        text = line.rstrip(b"\r\n")
+        text = line.removeprefix(mark).rstrip(b"\r\n")
+        mark = b""
         if not text and line.endswith(b"\n"):
             position.last_event_id = last_id
-            if data:
+            if data and kind in _MESSAGE_TYPES:
                 yield b"\n".join(data)
-            data, size = [], 0
+            data, kind, size = [], b"", 0
             continue
         field, _, value = text.partition(b":")
         value = value[1:] if value[:1] == b" " else value
@@ -63,6 +69,8 @@ def events(lines: Lines, max_bytes: int, position: StreamPosition) -> Iterator[b
             size += len(value) + 1
             if size > max_bytes:
                 raise TooLongError
+        elif field == b"event":
+            kind = value
         elif field == b"id" and b"\0" not in value and b"\r" not in value:
             last_id = value if len(value) <= MAX_ID_BYTES else b""
         elif field == b"retry" and value.isdigit():

@@ -11,7 +11,7 @@ import click
 from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fumehood_server.cli.mcp_import.configuration_place import ConfigurationPlace
     from fumehood_server.cli.mcp_import.host_configuration import HostConfiguration
@@ -94,21 +94,27 @@ def import_servers(
     from fumehood_server.cli.mcp_import.configuration_place import place_configuration
     from fumehood_server.cli.mcp_import.host_configuration import Host, read_host_configuration
     from fumehood_server.cli.mcp_import.import_settings import Import
+    from fumehood_server.cli.mcp_import.plain_names import check_plain
     from fumehood_server.cli.mcp_import.report import Report
     from fumehood_server.cli.mcp_import.run import import_all, plan_all
 
+    if workspace is not None and not workspace.is_dir():
+        raise CommandError(f"--workspace {workspace} is no folder", "Name the project's folder.", code="NOT_FOUND")
     found = read_host_configuration(file, host=Host(host_name) if host_name else None, workspace=workspace)
     _check_wanted(found, (*wanted, *list_with_grants))
+    given = _pairs(inputs)
+    _check_inputs(found, given)
     for each in list_with_grants:
         if wanted and each not in wanted:
             what = f"--list-with-grants {each} is of a server that --server leaves out"
             raise CommandError(what, f"Give --server {each} as well.")
+    check_plain(found, plain, given)
     if as_json and not (yes or dry_run):
         raise CommandError("--json can't ask", "Give --yes or --dry-run as well.")
     if not (yes or dry_run or sys.stdin.isatty()):
         raise CommandError("there is nobody to ask", "Give --yes or --dry-run.", code="NOT_A_TERMINAL")
     asker = Narrowest() if yes or dry_run else Terminal()
-    planned = plan_all(found, asker, wanted=wanted, given=_pairs(inputs), plain=plain)
+    planned = plan_all(found, asker, wanted=wanted, given=given, plain=plain)
     place = place_configuration(config_path, [each.plan for each in planned if each.plan], found.workspace)
     if place.held_by is not None and not as_json:
         _say_place(place, place.held_by)
@@ -162,6 +168,15 @@ def _check_wanted(found: HostConfiguration, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in names:
             raise CommandError(f"{found.path} names no server {name}", nearest(name, names), code="NOT_FOUND")
+
+
+def _check_inputs(found: HostConfiguration, given: Mapping[str, str]) -> None:
+    from fumehood_server.model.nearest import nearest
+
+    for name in given:
+        if name not in found.inputs:
+            what = f"--input {name}: {found.path} has no input {name}"
+            raise CommandError(what, nearest(name, found.inputs), code="NOT_FOUND")
 
 
 def _pairs(inputs: Sequence[str]) -> dict[str, str]:

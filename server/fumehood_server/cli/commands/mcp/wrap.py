@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,7 @@ def wrap(
     try:
         with interrupts():  # whatever asks it to end, its sidecar ends first
             levels = _levels(tool_levels)
+            _check_hosts(hosts)
             wrapped = WrappedCommand(command=command, variables=_variables(variables), secrets=_secrets(secrets))
             with installed_server(wrapped, lambda line: note(f"fumehood: {line}"), update=update) as server:
                 grants = grants_for(
@@ -143,6 +145,18 @@ def _levels(texts: tuple[str, ...]) -> dict[str, Level]:
     return found
 
 
+def _check_hosts(texts: tuple[str, ...]) -> None:
+    from fumehood_server.cli.mcp_import.shown_text import shown
+    from fumehood_server.egress import HostEntryError, parse_granted
+
+    for text in texts:
+        try:
+            parse_granted(text)
+        except HostEntryError as error:
+            suggested = f"{text}:443" if re.fullmatch(r"[A-Za-z0-9.-]+", text) else "api.example.com:443"
+            raise CommandError(f"--network {shown(text)}: not NAME:PORT", f"Such as --network {suggested}.") from error
+
+
 def _variables(texts: tuple[str, ...]) -> dict[str, str]:
     import os
 
@@ -160,7 +174,11 @@ def _secrets(names: tuple[str, ...]) -> tuple[str, ...]:
 
     from fumehood_server.model.capability import valid_secret_name
 
-    for name in names:
+    for text in names:
+        name, equals, _ = text.partition("=")
+        if equals:
+            what = f"--secret {name}=…: it takes the name of a variable alone"
+            raise CommandError(what, f"Set {name} where this command is started: in `env` of its entry in mcp.json.")
         if not valid_secret_name(name):
             raise CommandError(f'"{name}" can\'t be the name of a secret', "Give the name of a variable.")
         if name not in os.environ:
