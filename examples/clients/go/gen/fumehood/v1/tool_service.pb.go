@@ -682,8 +682,10 @@ type CallToolRequest struct {
 	// `{}`. At most 1 MiB by default; the sidecar's configuration says.
 	ArgumentsJson string `protobuf:"bytes,2,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
 	// Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one that can't
-	// be guessed. Whoever knows it can cancel the call, or have a call of this id refused: put something random into
-	// ids of your own where callers don't trust each other. ALREADY_EXISTS while a call of the same id is under way.
+	// be guessed. The same call under the same id runs once: sent again, it joins the one that is under way or has that
+	// one's outcome. ALREADY_EXISTS when the id is that of a call with another tool or other arguments, or of another
+	// caller. Who knows an id can have a call of it refused, and where callers have no names cancel it: put something
+	// random into ids of your own where callers don't trust each other.
 	CallId string `protobuf:"bytes,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// What the call belongs to.
 	Context *CallContext `protobuf:"bytes,4,opt,name=context,proto3" json:"context,omitempty"`

@@ -64,16 +64,17 @@ type ToolServiceClient interface {
 	// CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
 	// half-closing it lets them finish.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
-	// Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-	// finished.
+	// Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+	// its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+	// that has just finished, and one of another caller.
 	CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*CancelCallResponse, error)
 	// Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
 	// answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
 	// run out of time, or whose call is over.
 	AnswerQuestion(ctx context.Context, in *AnswerQuestionRequest, opts ...grpc.CallOption) (*AnswerQuestionResponse, error)
-	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+	// Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+	// for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+	// when this sidecar records nothing.
 	GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error)
 	// Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
 	// runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
@@ -251,16 +252,17 @@ type ToolServiceServer interface {
 	// CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
 	// half-closing it lets them finish.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
-	// Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
-	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
-	// finished.
+	// Cancels a call that is under way: the caller's own, or, for an operator, any. Returns once the cancellation is on
+	// its way; the call's own answer says how it ended. NOT_FOUND when no such call is under way, which includes one
+	// that has just finished, and one of another caller.
 	CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error)
 	// Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
 	// answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
 	// run out of time, or whose call is over.
 	AnswerQuestion(context.Context, *AnswerQuestionRequest) (*AnswerQuestionResponse, error)
-	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
-	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+	// Returns how a call ended, or where it stands, also after the sidecar was started again: the caller's own call, or,
+	// for an operator, any. NOT_FOUND when nothing is recorded of it, or it is another caller's; FAILED_PRECONDITION
+	// when this sidecar records nothing.
 	GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error)
 	// Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
 	// runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
