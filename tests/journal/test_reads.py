@@ -7,11 +7,12 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from fumehood_server.journal.place import FilePlace
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.sqlite import SqliteStore
-from fumehood_server.journal.store import Reader
+from fumehood_server.journal.store import Reader, StoreError
 
 BOUND_S = 30.0
 
@@ -23,6 +24,24 @@ async def reads(tmp_path: Path) -> AsyncIterator[JournalReads]:
     found = JournalReads(FilePlace(path), list)
     yield found
     await asyncio.to_thread(found.close)
+
+
+async def test_connection_that_the_database_has_closed_meanwhile_is_made_anew(
+    reads: JournalReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(reader: Reader) -> Reader:
+        reader.close()
+        return reader
+
+    monkeypatch.setattr("fumehood_server.journal.reads.IDLE_S", BOUND_S)
+    await reads.search(close)
+    with pytest.raises(StoreError):
+        await reads.search(lambda reader: reader.size())  # control: one that was just used isn't tried first
+    closed = await reads.search(close)
+    monkeypatch.setattr("fumehood_server.journal.reads.IDLE_S", -1.0)
+    assert await reads.search(lambda reader: (reader is closed, reader.size())) == (False, 0)
+    kept = await reads.search(lambda reader: reader)
+    assert await reads.search(lambda reader: reader is kept), "control: one that can be used stays"
 
 
 async def test_no_call_waits_for_a_search(reads: JournalReads) -> None:

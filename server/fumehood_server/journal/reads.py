@@ -13,13 +13,15 @@ from typing import TypeVar
 from fumehood_evidence.note import Verifier
 
 from fumehood_server.journal.place import Place
-from fumehood_server.journal.store import Reader
+from fumehood_server.journal.store import Reader, StoreError
 
 POLL_S = 0.2
 """Between two looks for what other sidecars have committed, while somebody waits for that."""
 THREADS = 2
 """For what calls, approvals and runs wait for. What waits for one waits in a queue, which the bounds of who asks keep
 short."""
+IDLE_S = 0.05
+"""A connection that was not used for so long is tried first: a database that was started anew has closed it."""
 
 _Value = TypeVar("_Value")
 
@@ -82,17 +84,33 @@ class JournalReads:
             reader.close()
 
     def _run(self, read: Callable[[Reader], _Value]) -> _Value:
-        reader: Reader | None = getattr(self._own, "reader", None)
-        if reader is None:
-            reader = self._own.reader = self.place.open_reader()
-            self._readers.add(reader)
+        reader = self._usable_reader()
         try:
             return read(reader)
         except BaseException:
-            self._own.reader = None
-            self._readers.discard(reader)
-            reader.close()
+            self._let_go(reader)
             raise
+        finally:
+            self._own.used_at = time.monotonic()
+
+    def _usable_reader(self) -> Reader:
+        """The thread's own, or a new one in its place."""
+        reader: Reader | None = getattr(self._own, "reader", None)
+        if reader is not None and time.monotonic() - self._own.used_at > IDLE_S:
+            try:
+                reader.size()
+            except StoreError:
+                self._let_go(reader)
+                reader = None
+        if reader is None:
+            reader = self._own.reader = self.place.open_reader()
+            self._readers.add(reader)
+        return reader
+
+    def _let_go(self, reader: Reader) -> None:
+        self._own.reader = None
+        self._readers.discard(reader)
+        reader.close()
 
 
 class Commits:
