@@ -20,10 +20,10 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_server.config.config_file import MOST_CALLS
 from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import hook_messages, recorded_calls, run_requests, standing_messages, tool_filter
-from fumehood_server.rpc.batch import MAX_BATCH_ELEMENTS
+from fumehood_server.rpc.batch import MAX_BATCH_FIELDS
 from fumehood_server.rpc.pacing import Pacer
 from fumehood_server.rpc.parsing import PORTION, UNCOUNTED_BYTES, RequestParser
-from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS, MAX_MESSAGE_ELEMENTS
+from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS, MAX_MESSAGE_FIELDS
 from google.protobuf import descriptor_pool
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -161,26 +161,26 @@ async def test_the_largest_requests_that_methods_take_are_within_their_bounds() 
         requests=[pb.SessionRequest(call=_call(), updates=True) for _ in range(MAX_COMBINED_REQUESTS)]
     )
     largest: list[tuple[Message, int]] = [
-        (pb.SessionRequest(combined=combined, accepts_combined=True), MAX_MESSAGE_ELEMENTS),
-        (pb.CallToolsRequest(calls=[_call() for _ in range(MOST_CALLS)], max_concurrent=8), MAX_BATCH_ELEMENTS),
-        (pb.ListToolsRequest(names=["x" * 99] * tool_filter.MAX_NAMES), tool_filter.MAX_LISTING_ELEMENTS),
+        (pb.SessionRequest(combined=combined, accepts_combined=True), MAX_MESSAGE_FIELDS),
+        (pb.CallToolsRequest(calls=[_call() for _ in range(MOST_CALLS)], max_concurrent=8), MAX_BATCH_FIELDS),
+        (pb.ListToolsRequest(names=["x" * 99] * tool_filter.MAX_NAMES), tool_filter.MAX_LISTING_FIELDS),
         (
             pb.ResolveCallRequest(call_id="x", content=_blocks(recorded_calls.MAX_BLOCKS), reason="x"),
-            recorded_calls.MAX_RESOLUTION_ELEMENTS,
+            recorded_calls.MAX_RESOLUTION_FIELDS,
         ),
-        (_answer(), hook_messages.MAX_ELEMENTS),
-        (_run(), run_requests.MAX_ELEMENTS),
-        (_decision(), standing_messages.MAX_ELEMENTS),
+        (_answer(), hook_messages.MAX_FIELDS),
+        (_run(), run_requests.MAX_FIELDS),
+        (_decision(), standing_messages.MAX_FIELDS),
     ]
     for message, limit in largest:
         data = message.SerializeToString()
         assert len(data) > UNCOUNTED_BYTES
-        assert await RequestParser(type(message), Pacer(1), max_elements=limit).parse(data) == message
+        assert await RequestParser(type(message), Pacer(1), max_fields=limit).parse(data) == message
 
 
 async def test_requests_of_many_fields_are_counted_by_a_portion_in_each_iteration_of_the_loop() -> None:
     turns, iterations = Pacer(1), 0
-    parser = RequestParser(pb.ListToolsRequest, turns, max_elements=8 * PORTION)
+    parser = RequestParser(pb.ListToolsRequest, turns, max_fields=8 * PORTION)
     many, more, few = (pb.ListToolsRequest(names=["x" * 50] * count) for count in (8 * PORTION, 8 * PORTION + 1, 1_400))
     parsing = [asyncio.ensure_future(parser.parse(each.SerializeToString())) for each in (many, more, few)]
     while not all(each.done() for each in parsing):

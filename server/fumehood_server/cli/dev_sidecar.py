@@ -22,6 +22,7 @@ from fumehood_server.cli.commands.serve import GRPC_EXPERIMENTS
 from fumehood_server.cli.event_text import event_text
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config.config import LOCK_NAME
+from fumehood_server.config.toml_text import toml_string
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -214,7 +215,7 @@ def _addresses(hosts: Sequence[str]) -> Iterator[str]:
 
 def _config(plugin: Path, grants: DevGrants) -> str:
     def quoted(path: Path | str) -> str:
-        return json.dumps(str(path), ensure_ascii=False).replace("\x7f", "\\u007f")
+        return toml_string(str(path))
 
     lines = [
         "[server]",

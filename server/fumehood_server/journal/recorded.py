@@ -13,7 +13,7 @@ from fumehood_sandbox.receipt import Layer
 
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.entry import CallRow, CallState
-from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
+from fumehood_server.journal.store import EventFilter, Reader, StoredEvent, read_payload
 from fumehood_server.model.call import Block, CachedFrom, CallError, CallOutcome, Usage
 from fumehood_server.model.events import ExecuteAttempt, OutcomeResolved
 from fumehood_server.model.operation_events import PluginPinned
@@ -153,7 +153,7 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
     """The outcome, and whether what was returned is no longer kept. `said` is the event that has the last word."""
     fields = decode(end.body)
     data = fields["data"]
-    payload = reader.payloads(said.position, said.position + 1).get((said.position, 0))
+    payload = read_payload(reader, said)
     bare = None if payload is None else _with_result(payload, fields)
     removed = bare is None
     bare = bare or _without_result(fields)

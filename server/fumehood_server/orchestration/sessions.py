@@ -10,7 +10,7 @@ import orjson
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.reads import JournalReads
-from fumehood_server.journal.store import EventFilter, Reader, StoreError
+from fumehood_server.journal.store import EventFilter, Reader, StoreError, read_payload
 from fumehood_server.model.caller import Caller, recorded_name
 from fumehood_server.model.run_events import SessionTurn
 from fumehood_server.orchestration.messages import Message, Role, messages_from_json
@@ -91,7 +91,7 @@ def _turns(reader: Reader, session_id: str, caller: Caller, policy: HistoryPolic
         if data["run"] in seen:
             continue  # of a sidecar that was taken for dead, and came back
         seen.add(data["run"])
-        payload = reader.payloads(event.position, event.position + 1).get((event.position, 0))
+        payload = read_payload(reader, event)
         if payload is None:
             raise _refused(session_id, "is no longer kept whole (retention): begin another session")
         turns.insert(0, Turn(data["run"], messages_from_json(orjson.loads(payload))))

@@ -20,7 +20,7 @@ from fumehood_server.rpc.message_stream import follow_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.standing_approvals import StandingMethods
-from fumehood_server.rpc.standing_messages import MAX_ELEMENTS, asked_terms
+from fumehood_server.rpc.standing_messages import MAX_FIELDS, asked_terms
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ApprovalService:
             "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest, waits=True),
             "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
             "DecideApproval": reader.unary(
-                self.decide_approval, pb.DecideApprovalRequest, max_elements=MAX_ELEMENTS, waits=True
+                self.decide_approval, pb.DecideApprovalRequest, max_fields=MAX_FIELDS, waits=True
             ),
             **self._standing.methods(),
         }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_HELD_BYTES = 4 * 1024 * 1024
 """Answers that wait for an earlier one, or for a slow reader, above which no further call begins."""
 
-MAX_BATCH_ELEMENTS = 16_384
+MAX_BATCH_FIELDS = 16_384
 """Fields of a long batch and of all its calls: 512 calls (the most that `[batch] max_calls` can be) of 30 each."""
 
 BatchContext = grpc.aio.ServicerContext[pb.CallToolsRequest, bytes]

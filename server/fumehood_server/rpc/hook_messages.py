@@ -27,7 +27,7 @@ from fumehood_server.rpc.result_messages import error_message
 
 MAX_BLOCKS = 1_280
 """A quarter more than a tool may return."""
-MAX_ELEMENTS = 13_312
+MAX_FIELDS = 13_312
 """Fields of a long answer: as many blocks of which everything is said have 12,800."""
 
 

@@ -16,7 +16,7 @@ from fumehood_server.model.durations import set_duration
 from fumehood_server.model.hooks import HookConfig
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.hook_messages import MAX_ELEMENTS, listed_hooks, question_message, read_answer
+from fumehood_server.rpc.hook_messages import MAX_FIELDS, listed_hooks, question_message, read_answer
 from fumehood_server.rpc.reading import Requests, Service
 from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.telemetry import get_logger
@@ -48,7 +48,7 @@ class HookService:
         methods = {
             # Calls wait for what a hook decides, so it waits for no session.
             "Intercept": self._server.reader.duplex(
-                self.intercept, pb.InterceptRequest, max_elements=MAX_ELEMENTS, paced=False
+                self.intercept, pb.InterceptRequest, max_fields=MAX_FIELDS, paced=False
             ),
             "ListHooks": self._server.reader.unary(self.list_hooks, pb.ListHooksRequest),
         }

@@ -21,7 +21,7 @@ from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.message_stream import send_messages
 from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.run_messages import happening_message, response_message
-from fumehood_server.rpc.run_requests import MAX_ELEMENTS, read_messages, read_run
+from fumehood_server.rpc.run_requests import MAX_FIELDS, read_messages, read_run
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class OrchestrationService:
         """The service, with what its requests may hold."""
         reader = self._server.reader
         methods = {
-            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS),
-            "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest, max_elements=MAX_ELEMENTS),
-            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_elements=MAX_ELEMENTS, waits=True),
+            "Run": reader.unary(self.run, pb.RunRequest, max_fields=MAX_FIELDS),
+            "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest, max_fields=MAX_FIELDS),
+            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_fields=MAX_FIELDS, waits=True),
             "CancelRun": reader.unary(self.cancel_run, pb.CancelRunRequest, waits=True),
         }
         return Service(SERVICE, methods)

@@ -22,7 +22,7 @@ UNCOUNTED_BYTES = 64 * 1024
 PORTION = 512
 """Fields that are counted in one iteration of the loop, in 0.15 ms: after the first so many, requests take turns."""
 
-MAX_ELEMENTS = PORTION
+MAX_FIELDS = PORTION
 """Fields of a request over `UNCOUNTED_BYTES`, on all levels together, where its method says nothing else."""
 
 NOT_UNDERSTOOD = Refusal(RefusalReason.REQUEST_INVALID, "the request is not a message of this method's type")
@@ -33,12 +33,12 @@ _Message = TypeVar("_Message", bound=Message)
 class RequestParser(Generic[_Message]):
     """Parses the requests of one method."""
 
-    __slots__ = ("_max_bytes", "_max_elements", "_name", "_nested", "_parse", "_turns")
+    __slots__ = ("_max_bytes", "_max_fields", "_name", "_nested", "_parse", "_turns")
 
     def __init__(
-        self, message: type[_Message], turns: Pacer, *, max_elements: int = MAX_ELEMENTS, max_bytes: int | None = None
+        self, message: type[_Message], turns: Pacer, *, max_fields: int = MAX_FIELDS, max_bytes: int | None = None
     ) -> None:
-        """`max_elements` is for requests over `UNCOUNTED_BYTES`, and counts the fields of their messages too.
+        """`max_fields` is for requests over `UNCOUNTED_BYTES`, and counts the fields of their messages too.
 
         `turns` are those of everybody's requests of many fields. `max_bytes` None: gRPC's own bound is the only one.
         """
@@ -46,7 +46,7 @@ class RequestParser(Generic[_Message]):
         self._name = message.DESCRIPTOR.name
         self._nested = nested_tags(cast("Descriptor", message.DESCRIPTOR))
         self._turns = turns
-        self._max_elements = max_elements
+        self._max_fields = max_fields
         self._max_bytes = max_bytes
 
     async def parse(self, data: bytes) -> _Message:
@@ -59,18 +59,18 @@ class RequestParser(Generic[_Message]):
             raise _invalid(f"the request is longer than the {self._max_bytes:,} bytes of a {self._name}")
         try:
             if len(data) > UNCOUNTED_BYTES:
-                await self._check_elements(data)
+                await self._check_fields(data)
             return self._parse(data)
         except (DecodeError, MalformedMessageError):
             raise RefusedError(NOT_UNDERSTOOD) from None
 
-    async def _check_elements(self, data: bytes) -> None:
-        counter, left = FieldCounter(data, self._nested), self._max_elements
+    async def _check_fields(self, data: bytes) -> None:
+        counter, left = FieldCounter(data, self._nested), self._max_fields
         while counter.has_more(min(left, PORTION)):
             left -= PORTION
             if left <= 0:
                 raise _invalid(
-                    f"the request has more than the {self._max_elements:,} fields, on all levels, of a {self._name}"
+                    f"the request has more than the {self._max_fields:,} fields, on all levels, of a {self._name}"
                 )
             await self._turns.turn()
 

@@ -19,7 +19,7 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import Caller
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.pacing import MESSAGES_PER_ITERATION, Pacer
-from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
+from fumehood_server.rpc.parsing import MAX_FIELDS, RequestParser
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
 from fumehood_server.rpc.waiting import WaitingRequests
@@ -127,7 +127,7 @@ class RequestReader:
         method: _Method[bytes],
         message: type[Message],
         *,
-        max_elements: int = MAX_ELEMENTS,
+        max_fields: int = MAX_FIELDS,
         max_bytes: int | None = None,
         waits: bool = False,
     ) -> Method:
@@ -136,7 +136,7 @@ class RequestReader:
         `waits`: it may wait for a write of the journal, say, with all of its request in memory. It takes no place of a
         call, and so one of those that such requests have.
         """
-        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
+        parser = RequestParser(message, self._turns, max_fields=max_fields, max_bytes=max_bytes)
 
         async def answering(request: object, context: _Context) -> bytes:
             answer = method(request, context)
@@ -154,11 +154,11 @@ class RequestReader:
         method: _Method[None],
         message: type[Message],
         *,
-        max_elements: int = MAX_ELEMENTS,
+        max_fields: int = MAX_FIELDS,
         max_bytes: int | None = None,
     ) -> Method:
         """A method of one request and a stream of answers."""
-        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
+        parser = RequestParser(message, self._turns, max_fields=max_fields, max_bytes=max_bytes)
         return Method(grpc.stream_stream_rpc_method_handler(self._reading(method, parser)))
 
     def duplex(
@@ -166,7 +166,7 @@ class RequestReader:
         method: Callable[[Requests[_Message], _Context], Awaitable[None]],
         message: type[_Message],
         *,
-        max_elements: int = MAX_ELEMENTS,
+        max_fields: int = MAX_FIELDS,
         max_bytes: int | None = None,
         paced: bool = True,
     ) -> Method:
@@ -176,7 +176,7 @@ class RequestReader:
         together one request is taken in each iteration of the loop.
         """
         pacer = self._messages if paced else None
-        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
+        parser = RequestParser(message, self._turns, max_fields=max_fields, max_bytes=max_bytes)
 
         async def serving(_requests: object, context: _Context) -> None:
             await method(Requests(parser, context, pacer), context)

@@ -31,7 +31,7 @@ MAX_GET_CALL_BYTES = 4 * 1024
 """Of a request, which has an id: thousands may wait."""
 MAX_BLOCKS = 1_024
 """As many as a tool may return."""
-MAX_RESOLUTION_ELEMENTS = 12_288
+MAX_RESOLUTION_FIELDS = 12_288
 """Fields of a long resolution: as many blocks of which everything is said have 10,240."""
 STATES = {
     RecordedState.RUNNING: pb.CALL_STATE_RUNNING,

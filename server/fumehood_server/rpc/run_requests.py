@@ -44,7 +44,7 @@ MAX_RULE_VALUES = 4_096
 """In `one_of_json` of all of them: each is read as JSON."""
 MAX_TOOLS = 1_000
 MAX_STEP_KINDS = 16
-MAX_ELEMENTS = 16_384
+MAX_FIELDS = 16_384
 """Fields of a long request on all levels: as many messages, tool uses and tools as there may be take 13,000."""
 MAX_TOOL_USES = 1_000
 """In the messages of one request: each has a message with its result."""

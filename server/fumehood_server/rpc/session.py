@@ -27,7 +27,7 @@ SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
 MAX_COMBINED_REQUESTS = 128
 """In one message, of which each could be answered, though two bytes can make one."""
 
-MAX_MESSAGE_ELEMENTS = 4_096
+MAX_MESSAGE_FIELDS = 4_096
 """Fields of a long message, with those of all that it combines: as many calls that say all they can have 3,100."""
 
 PORTION = 16

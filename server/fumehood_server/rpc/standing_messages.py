@@ -24,7 +24,7 @@ STATES = {
 }
 MAX_ALL_VALUES = 2_048
 """Of all conditions together: each is read as JSON, in some 4 µs."""
-MAX_ELEMENTS = 4_096
+MAX_FIELDS = 4_096
 """Fields of a long decision, with its conditions and their values."""
 _MAX_JSON_CHARS = 6 * MAX_VALUE_CHARS + 2
 """Of a value whose every character is escaped."""

@@ -13,7 +13,7 @@ from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 
 MAX_NAMES = 1000
-MAX_LISTING_ELEMENTS = 2_048
+MAX_LISTING_FIELDS = 2_048
 """Fields of a request that has such names, and of the rest, when it is long."""
 _LEVELS = {message: level for level, message in SIDE_EFFECTS.items()}
 

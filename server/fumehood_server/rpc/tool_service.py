@@ -11,19 +11,19 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadline
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.batch import MAX_BATCH_ELEMENTS, Batch
+from fumehood_server.rpc.batch import MAX_BATCH_FIELDS, Batch
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.questions import answer_question
 from fumehood_server.rpc.reading import Requests, Service
 from fumehood_server.rpc.recorded_calls import (
     MAX_GET_CALL_BYTES,
-    MAX_RESOLUTION_ELEMENTS,
+    MAX_RESOLUTION_FIELDS,
     get_call,
     resolve_call,
 )
-from fumehood_server.rpc.session import MAX_MESSAGE_ELEMENTS, Session, SessionContext
+from fumehood_server.rpc.session import MAX_MESSAGE_FIELDS, Session, SessionContext
 from fumehood_server.rpc.streaming import stream_call
-from fumehood_server.rpc.tool_filter import MAX_LISTING_ELEMENTS
+from fumehood_server.rpc.tool_filter import MAX_LISTING_FIELDS
 from fumehood_server.rpc.unary_calls import call_outcome, start_call
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ class ToolService:
         """The service, with what its requests may hold."""
         reader = self._server.reader
         methods = {
-            "ListTools": reader.unary(self.list_tools, pb.ListToolsRequest, max_elements=MAX_LISTING_ELEMENTS),
+            "ListTools": reader.unary(self.list_tools, pb.ListToolsRequest, max_fields=MAX_LISTING_FIELDS),
             "GetTool": reader.unary(self.get_tool, pb.GetToolRequest),
             "CheckAvailability": reader.unary(
-                self.check_availability, pb.CheckAvailabilityRequest, max_elements=MAX_LISTING_ELEMENTS
+                self.check_availability, pb.CheckAvailabilityRequest, max_fields=MAX_LISTING_FIELDS
             ),
             "CallTool": reader.unary(self.call_tool, pb.CallToolRequest),
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
-            "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_elements=MAX_BATCH_ELEMENTS),
-            "Session": reader.duplex(self.session, pb.SessionRequest, max_elements=MAX_MESSAGE_ELEMENTS),
+            "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_fields=MAX_BATCH_FIELDS),
+            "Session": reader.duplex(self.session, pb.SessionRequest, max_fields=MAX_MESSAGE_FIELDS),
             "GetCall": reader.unary(self.get_call, pb.GetCallRequest, max_bytes=MAX_GET_CALL_BYTES),
             "ResolveCall": reader.unary(
-                self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS, waits=True
+                self.resolve_call, pb.ResolveCallRequest, max_fields=MAX_RESOLUTION_FIELDS, waits=True
             ),
             "AnswerQuestion": reader.unary(self.answer_question, pb.AnswerQuestionRequest, waits=True),
             "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
