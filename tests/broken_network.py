@@ -54,7 +54,11 @@ class Relay:
         while not self._is_over:
             with self._lock:
                 heard = [each for each in self._pairs if each not in self._silent]
-            for each in select.select([self._listener, self._woken, *heard], [], [])[0]:
+            try:
+                ready = select.select([self._listener, self._woken, *heard], [], [])[0]
+            except (ValueError, OSError):  # `cut` closed some of them since
+                continue
+            for each in ready:
                 if each is self._woken:
                     each.recv(64)
                 elif each is self._listener:
@@ -78,15 +82,20 @@ class Relay:
             self._pairs |= {accepted: theirs, theirs: accepted}
 
     def _pass_on(self, source: socket.socket) -> None:
-        other = self._pairs.get(source)
-        if other is None:  # dropped meanwhile
-            return
+        with self._lock:  # so that nothing which is sent after `silence` or `cut` is read here
+            other = self._pairs.get(source)
+            if other is None or source in self._silent:  # since `select` was asked for it
+                return
+            try:
+                data = source.recv(65_536)
+            except OSError:
+                data = b""
+            if not data:
+                self._drop(source)
+                return
         try:
-            data = source.recv(65_536)
             other.sendall(data)
         except OSError:
-            data = b""
-        if not data:
             with self._lock:
                 self._drop(source)
 
