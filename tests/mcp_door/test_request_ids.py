@@ -109,3 +109,15 @@ def test_a_stream_that_is_taken_up_again_begins_anew(sidecar: Sidecar) -> None:
             assert (answer.status, answer.getheader("Content-Type")) == (200, "text/event-stream"), more
         shown["Mcp-Session-Id"] = headers(url)["Mcp-Session-Id"]
     assert [line for line in sidecar.log() if line["event"] == "library_log"] == []
+
+
+@pytest.mark.parametrize("wrong", [1.5, None, True, {}])
+def test_a_request_whose_id_is_none_is_refused_and_is_no_notification(sidecar: Sidecar, wrong: object) -> None:
+    url = url_of(sidecar)
+    for shown in ({}, headers(url)):
+        opening = {"jsonrpc": "2.0", "id": wrong, "method": "initialize", "params": {}}
+        status, _, answer = request(url, body=call(wrong, "say", text="x") if shown else opening, **shown)
+        assert (status, json.loads(answer)["error"]["code"]) == (400, -32600)
+        assert "id" in json.loads(answer)["error"]["message"]
+    assert request(url, body=call(1, "say", text="x"), **shown)[0] == 200
+    assert request(url, body={"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}, **shown)[0] == 202

@@ -18,11 +18,17 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import RequestId
 from starlette.types import Scope
 
+from fumehood_server.errors import FumehoodError
+
 _REQUEST = "fumehood.request"
 """Key of the ASGI scope that holds the request's `_Request`."""
 
 Owner = tuple[str, str]
 """A session, and who uses it."""
+
+
+class MalformedRequestIdError(FumehoodError):
+    """A request's id is none of JSON-RPC's. The client must act."""
 
 
 class _Request:
@@ -47,12 +53,11 @@ class RequestIds:
         self._under_way: dict[tuple[Owner, RequestId], _Request] = {}
 
     @contextlib.asynccontextmanager
-    async def taken(self, owner: Owner, body: bytes, scope: Scope) -> AsyncIterator[bool]:
-        """Whether a request with this body may be handled; it is under way within the block.
+    async def taken(self, owner: Owner, request_id: RequestId | None, scope: Scope) -> AsyncIterator[bool]:
+        """Whether a request of this id may be handled; it is under way within the block.
 
         One whose id's first request has its answer already waits until that was sent, and may be.
         """
-        request_id = _request_id(body)
         if request_id is None:  # a notification, an answer, or nothing that the SDK takes
             yield True
             return
@@ -89,12 +94,20 @@ class RequestIds:
                 del self._under_way[request.key]
 
 
-def _request_id(body: bytes) -> RequestId | None:
+def read_request_id(body: bytes) -> RequestId | None:
+    """The id of a request; None of what else a client sends, or nothing that the SDK takes.
+
+    Raises:
+        MalformedRequestIdError: it is a request whose id is none of JSON-RPC's. The SDK would take it for a
+            notification, which has no answer.
+    """
     try:
         message = pydantic_core.from_json(body)
     except ValueError:
         return None
-    if not isinstance(message, dict) or "method" not in message:
+    if not isinstance(message, dict) or "method" not in message or "id" not in message:
         return None
-    found = message.get("id")
-    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+    found = message["id"]
+    if not isinstance(found, int | str) or isinstance(found, bool):
+        raise MalformedRequestIdError("a request's id is a text or a whole number")
+    return found

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from fumehood_server.mcp.http.bearer import CALLER
-from fumehood_server.mcp.http.request_ids import RequestIds
+from fumehood_server.mcp.http.request_ids import MalformedRequestIdError, RequestIds, read_request_id
 from fumehood_server.mcp.places import share_of
 from fumehood_server.model.json_counts import counting
 
@@ -29,7 +29,7 @@ _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 class SharedSessionManager(StreamableHTTPSessionManager):
     """Refuses a session above a caller's share as it does one above the bound. Callers without a token share one.
 
-    Refuses a message that holds too much to be parsed, and a request whose id is under way in its session.
+    Refuses a message that holds too much to be parsed, and a request whose id is malformed or under way in its session.
     """
 
     def __init__(self, server: Server[Any], **bounds: Any) -> None:  # noqa: ANN401 - the SDK's own
@@ -64,14 +64,22 @@ class SharedSessionManager(StreamableHTTPSessionManager):
         # begins anew. The SDK would answer nothing at all.
         headers = [(name, value) for name, value in scope["headers"] if name != _LAST_EVENT_ID]
         scope = {**scope, "headers": headers}
-        session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
-        if session is None or scope["method"] != "POST":
+        if scope["method"] != "POST":
             await super()._handle_stateful_request(scope, receive, send)
             return
         body, again = await _read_body(receive)
+        try:
+            request_id = read_request_id(body)
+        except MalformedRequestIdError as exc:
+            await _refusal(str(exc))(scope, again, send)
+            return
+        session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
+        if session is None:
+            await super()._handle_stateful_request(scope, again, send)
+            return
         # By its sender too: who isn't the session's owner takes no id of the owner's, and is answered by the SDK.
         owner = (session, scope[CALLER].share)
-        async with self._request_ids.taken(owner, body, scope) as may_be:
+        async with self._request_ids.taken(owner, request_id, scope) as may_be:
             if may_be:
                 await super()._handle_stateful_request(scope, again, send)
             else:
