@@ -132,3 +132,18 @@ def test_a_server_whose_installation_downloads_is_imported_as_its_refusal_says(t
         (found,) = fumehood(*IMPORT, folder=tmp_path, more=registry.environment).json["servers"]
         assert found["status"] == "updated", found
         assert [each["name"] for each in found["tools"] if each["within_grants"]] == ["list_notes"]
+
+
+def test_a_server_that_is_named_a_folder_and_others_within_it_starts(tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path, "import os, sys\nassert all(map(os.path.isdir, sys.argv[1:]))\n" + servers.PYTHON + "\nrun()\n"
+    )
+    outer = tmp_path / "outer"
+    for name in ("one", "deep/two"):
+        (outer / name).mkdir(parents=True)
+    named = [str(outer / "one"), str(outer), str(outer / "deep" / "two")]
+    entry = {"command": "python3", "args": [str(script), *named]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"nested": entry}}))
+    (found,) = fumehood(*IMPORT, folder=tmp_path).json["servers"]
+    assert found["status"] == "imported", found
+    assert [each["name"] for each in found["tools"]] == ["who_am_i"]

@@ -145,6 +145,20 @@ def test_empty_mount_hides_what_lies_beneath(tmp_path: Path) -> None:
     assert found[2] in {"EROFS", "EACCES"}
 
 
+def test_empty_folders_lie_in_empty_folders(tmp_path: Path) -> None:
+    policy = Policy(level=Level.NONE, runtime=(Mount("", "/w"), Mount("", "/w/a/real"), Mount("", "/w/b")))
+    found = inside(
+        tmp_path,
+        """
+        report([sorted(os.listdir("/w")), os.listdir("/w/a"), os.listdir("/w/a/real"), os.listdir("/w/b"),
+                error_of(lambda: open("/w/new", "w")), error_of(lambda: open("/w/a/real/new", "w"))])
+        """,
+        policy,
+    )
+    assert found[:4] == [["a", "b"], ["real"], [], []]
+    assert {*found[4:]} <= {"EROFS", "EACCES"}
+
+
 @pytest.mark.promise("S109")
 def test_scratch_is_private_and_gone_with_the_sandbox(tmp_path: Path) -> None:
     code = "report([os.listdir('/tmp'), os.listdir('/dev/shm'), open('/tmp/x', 'w').write('x')])"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fumehood_sandbox.outside import landlock
 from fumehood_sandbox.outside.bubblewrap import unshare_flags
-from fumehood_sandbox.outside.grants import CheckedPolicy
+from fumehood_sandbox.outside.grants import CheckedPolicy, is_within
 from fumehood_sandbox.outside.identity import Identity
 from fumehood_sandbox.policy import Mount
 
@@ -136,7 +136,11 @@ def _own_mounts(scratch_bytes: int, *, forks: bool) -> Iterator[str]:
 def _runtime_mount(mount: Mount, runtime: tuple[Mount, ...], at: Callable[[str], str]) -> tuple[str, ...]:
     target = at(mount.target)
     if not mount.source:
-        return ("--perms", "0755", "--tmpfs", target, "--remount-ro", target)
+        # With places for empty folders within it: nothing can be made there once it is read-only.
+        inner = (
+            f"{at(each.target)}/" for each in runtime if not each.source and is_within(each.target, (mount.target,))
+        )
+        return ("--perms", "0755", "--tmpfs", target, *_folders_to(inner), "--remount-ro", target)
     if _is_link(mount, runtime):
         return ("--symlink", str(Path(mount.source).readlink()), target)
     return ("--ro-bind", mount.source, target)

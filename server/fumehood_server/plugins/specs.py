@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -134,7 +135,7 @@ class SpecMaker:
         if manifest.kind is not Kind.MCP:
             return self.spec(Level.NONE, DeclaredLimits(), isolation=manifest.kind.default_isolation)
         # Servers that are named folders in their command don't start without them: those are shown empty.
-        named = (_empty_folder(each) for each in manifest.command[1:] if _is_data_folder(each))
+        named = _empty_folders([each for each in manifest.command[1:] if _is_data_folder(each)])
         built = replace(self.built, runtime=(*self.built.runtime, *named))
         return replace(self, built=built, _made={}).spec(Level.NONE, manifest.limits)
 
@@ -219,6 +220,10 @@ def _is_data_folder(text: str) -> bool:
     return path.is_absolute() and not path.is_relative_to("/usr") and len(path.parts) > _TOP_PARTS and path.is_dir()
 
 
-def _empty_folder(path: str) -> Mount:
-    """An empty folder in the place of one; a repository without commits in the place of one of Git's."""
-    return Mount(_EMPTY_REPOSITORY if (Path(path) / ".git").exists() else "", path)
+def _empty_folders(named: Sequence[str]) -> Iterator[Mount]:
+    """An empty folder in the place of each; a repository without commits for one of Git's in which none lies."""
+    paths = sorted({posixpath.normpath(each) for each in named})
+    for path in paths:
+        holds_another = any(each.startswith(path + "/") for each in paths)
+        is_repository = (Path(path) / ".git").exists() and not holds_another
+        yield Mount(_EMPTY_REPOSITORY if is_repository else "", path)
