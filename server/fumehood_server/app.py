@@ -36,7 +36,7 @@ from fumehood_server.orchestration.call_inferences import CallInferences
 from fumehood_server.orchestration.opening import open_orchestrator
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
-from fumehood_server.plugins.leftovers import remove_unused_environments
+from fumehood_server.plugins.leftovers import remove_leftovers
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
 from fumehood_server.policy import QuotaSet, RuleSet
@@ -228,7 +228,7 @@ async def _serve_recorded(
         if catalog is None:
             return False
         if isinstance(sources, PluginStore):  # and not `plugin dev`, whose environments are another's
-            gone = await asyncio.to_thread(remove_unused_environments, config, sources)
+            gone = await asyncio.to_thread(remove_leftovers, config, sources)
             if gone:
                 log.info("environments_removed", paths=[str(path) for path in gone])
         policy = await _rules(config, catalog, cast("Log", log))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fumehood_server.plugins.environments.in_use import UNUSED_S, remove_environments, unused_environments
+from fumehood_server.plugins.environments.in_use import UNUSED_S, lock_path, remove_environments, unused_environments
 from fumehood_server.plugins.environments.installer import find_installer
 from fumehood_server.plugins.environments.plugin_lock import plugin_lock_text
 from fumehood_server.plugins.environments.resolve import resolve
@@ -114,3 +115,21 @@ def test_packages_go_with_their_last_plugin_or_after_days_and_never_while_they_a
     assert there() == {shared}
     assert remove(house, "two") == [str(shared)]
     assert there() == set()
+
+
+def test_what_killed_commands_left_goes_at_a_start_and_not_while_it_may_be_worked_on(tmp_path: Path) -> None:
+    state = tmp_path / ".fumehood"
+    environments, installed = state / "environments", state / "installed"
+    killed, worked_on = (environments / f".{key * 64}.x1.new" for key in "ab")
+    old, young = installed / ".new-old", installed / ".new-young"
+    for each in (killed, worked_on, old, young):
+        (each / "environment").mkdir(parents=True)
+    os.utime(old, (time.time() - 2 * 86_400,) * 2)
+    cli(tmp_path / "any")
+    (tmp_path / "fumehood.toml").write_text('[[plugin]]\npath = "any"\n')
+    with lock_path(environments, "b" * 64).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        start_once(tmp_path)
+        assert [each.exists() for each in (killed, worked_on, old, young)] == [False, True, False, True]
+    start_once(tmp_path)
+    assert not worked_on.exists()

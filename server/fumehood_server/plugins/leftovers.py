@@ -1,4 +1,7 @@
-"""Removal of what plugins were run from that nothing leads to any more: environments, and copies of removed plugins."""
+"""Removal of what plugins were run from that nothing leads to any more: environments, and copies of removed plugins.
+
+And of what commands that were killed left half made.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
-from fumehood_server.plugins.environments.in_use import remove_environments, unused_environments
+from fumehood_server.plugins.environments.in_use import remove_environments, remove_killed_builds, unused_environments
 from fumehood_server.plugins.lock import Lock, read_lock
 from fumehood_server.plugins.manifest import try_manifest
+from fumehood_server.plugins.packages.installed import remove_half_unpacked
 from fumehood_server.plugins.store import PluginStore, folder_digest
 
 
@@ -26,15 +30,18 @@ class Removed:
     environments: tuple[Path, ...] = ()
 
 
-def remove_unused_environments(config: SidecarConfig, store: PluginStore) -> tuple[Path, ...]:
-    """Remove the environments of `state_dir` that nobody has used for days and that no plugin leads to.
+def remove_leftovers(config: SidecarConfig, store: PluginStore) -> tuple[Path, ...]:
+    """Remove the environments of `state_dir` that nobody has used for days and that no plugin leads to: returns those.
 
-    Those of the configuration's folders and of the copies that are pinned stay, whether they are in use or not. Blocks.
+    Those of the configuration's folders and of the copies that are pinned stay, whether they are in use or not. What a
+    killed `plugin build`, `plugin add` or sidecar left half made goes too. Blocks.
 
     Raises:
         ConfigError: the lock can't be read.
     """
     root = environments_folder(config)
+    remove_killed_builds(root)
+    remove_half_unpacked(config.server.state_dir)
     unused = unused_environments(root) if config.path is not None else frozenset()  # else they are the user's own
     if not unused:
         return ()

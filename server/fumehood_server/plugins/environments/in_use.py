@@ -20,6 +20,7 @@ UNUSED_S = 7 * 24 * 3600.0
 """For so long an environment that nothing pins is kept: it takes downloads to make it again."""
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+_STAGING = re.compile(r"\.([0-9a-f]{64})\..+\.new")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -76,13 +77,28 @@ def remove_environments(paths: Collection[Path]) -> tuple[Path, ...]:
     return tuple(path for path in sorted(paths) if _remove(path))
 
 
+def remove_killed_builds(root: Path) -> None:
+    """Remove what builds that were killed left behind. Blocks."""
+    with contextlib.suppress(OSError):
+        for path in root.iterdir():
+            found = _STAGING.fullmatch(path.name)
+            if found is not None:
+                with contextlib.ExitStack() as stack, contextlib.suppress(BlockingIOError):  # somebody builds it
+                    _lock(lock_path(root, found[1]), os.O_RDWR | os.O_CREAT, stack)
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(path: Path, flags: int, stack: contextlib.ExitStack) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    stack.callback(os.close, descriptor)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _remove(path: Path) -> bool:
     with contextlib.ExitStack() as stack:
         try:
-            for each, flags in ((lock_path(path.parent, path.name), os.O_RDWR | os.O_CREAT), (path, _FOLDER)):
-                descriptor = os.open(each, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock_path(path.parent, path.name), os.O_RDWR | os.O_CREAT, stack)
+            _lock(path, _FOLDER, stack)
             # Aside first, under a name of which a build removes what is left: nobody finds half of it.
             aside = path.with_name(f".{path.name}.{os.getpid()}.new")
             path.rename(aside)

@@ -6,11 +6,13 @@ installed/NAME-VERSION    or NAME-VERSION-HEX, where other files of that version
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,9 @@ INSTALLED_NAME = "installed"
 WHEEL_SUFFIX = ".whl"
 
 _HEX_CHARS = 8
+_NEW = ".new-"
+_KILLED_S = 24 * 3600.0
+"""What was begun so long ago is no longer being unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def install(archive: Path, state_dir: Path) -> Installed:
     root = state_dir.resolve() / INSTALLED_NAME
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
+        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=root))
     except OSError as exc:
         raise ConfigError(root, f"can't be written: {exc.strerror}", hint="make state_dir writable") from exc
     try:
@@ -78,6 +83,15 @@ def uninstall(folder: Path, state_dir: Path) -> bool:
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return True
+
+
+def remove_half_unpacked(state_dir: Path) -> None:
+    """Remove what an `install` that was killed left behind, a day later. Blocks."""
+    before = time.time() - _KILLED_S
+    for path in (state_dir / INSTALLED_NAME).glob(f"{_NEW}*"):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < before:
+                shutil.rmtree(path)
 
 
 def _unpack(archive: Path, folder: Path) -> str:
