@@ -98,6 +98,7 @@ def test_each_kind_is_read(tmp_path: Path) -> None:
         ('"sequential"', '"serial"', '14: tool "search_text": `execution_mode` unknown word'),
         ("{pattern}", "{patern}", '15: tool "search_text": `argv.3` "patern" is not a property of the input schema'),
         ('if = "fold"', 'if = "flod"', '`argv.1` "flod" is not a property of the input schema (did you mean "fold"?)'),
+        ('pattern = {type = "string"', 'pattern = {type = "object"', '`argv.3` "pattern" is neither text, a'),
         ("argv = [", "argv = [3, ", "`argv.0` is not an element of a template"),
         ("{pattern}", "{pattern", '15: tool "search_text": `argv.3` a lone {'),
         ('required = ["pattern", ', "required = [", '`argv.3` "pattern" may be missing: require it'),

@@ -89,6 +89,26 @@ def test_a_template_is_held_against_the_schema() -> None:
     assert [(place, name) for place, name, _ in template.problems(properties, [])] == [("argv.0", "z"), ("argv.1", "y")]
 
 
+@pytest.mark.parametrize(
+    ("schema", "may_stand"),
+    [
+        ({"type": "object"}, False),
+        ({"type": ["object", "null"]}, False),
+        ({"type": "array", "items": {"type": "object"}}, False),
+        ({"type": "array", "items": {"type": "array"}}, False),
+        ({"type": ["object", "string"]}, True),
+        ({"type": "array", "items": {"type": "integer"}}, True),
+        ({"type": "array"}, True),
+        ({"$ref": "#/$defs/any"}, True),
+        (True, True),
+    ],
+)
+def test_a_property_whose_values_no_command_can_hold_is_told(schema: Any, may_stand: bool) -> None:
+    template = Template(["{a}", {"if": "b", "args": ["-b"]}])
+    found = template.problems({"a": schema, "b": {"type": "object"}}, ["a"])
+    assert [(place, name) for place, name, _ in found] == ([] if may_stand else [("argv.0", "a")])
+
+
 @given(st.text(), st.lists(st.text()), st.booleans())
 def test_no_value_becomes_an_option(pattern: str, paths: list[str], loose: bool) -> None:
     template = Template(["find", {"if": "loose", "args": ["-i"]}, "{pattern}", "{paths}", "--", "{paths}"])

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 _TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 SHAPE = 'an element is a string or {if = "NAME", args = ["..."]}'
 END_OF_OPTIONS = "--"
+NO_TEXT = "neither text, a number nor true or false"
 
 
 class TemplateError(Exception):
@@ -82,6 +83,10 @@ class Template:
                 if name in properties and name not in always and name != word.condition:
                     problem = f'"{name}" may be missing: require it, give it a default, or put it beneath an `if` of it'
                     found[word.place, name, problem] = None
+                if name in properties and not is_text(properties[name], arrays=True):
+                    found[
+                        word.place, name, f'"{name}" is {NO_TEXT}, nor an array of those: it can\'t stand in a command'
+                    ] = None
         return list(found)
 
     def render(self, arguments: Mapping[str, object]) -> list[str]:
@@ -134,6 +139,18 @@ class TextTemplate:
         """
         values = [arguments.get(name) for name in self._word.names]
         return None if None in values else _join_parts(self._word, values)
+
+
+def is_text(schema: object, *, arrays: bool) -> bool:
+    """Whether values that a property's schema takes can stand in a text, as far as its `type` tells.
+
+    `arrays`: one whose items can, does too.
+    """
+    types = schema.get("type") if isinstance(schema, Mapping) else None
+    given = {types} if isinstance(types, str) else {*types} if isinstance(types, list) else set()
+    if isinstance(schema, Mapping) and arrays and "array" in given:
+        return is_text(schema.get("items"), arrays=False)
+    return not given or bool(given & {"string", "number", "integer", "boolean"})
 
 
 def _parse_words(argv: Sequence[object]) -> Iterable[_Word]:
@@ -196,9 +213,7 @@ def _join_parts(word: _Word, values: list[object]) -> str:
         elif isinstance(value, str | int | float):
             text = str(value)
         else:
-            raise ArgumentError(
-                name, "type", "can't stand in a command: it is neither text, a number nor true or false"
-            )
+            raise ArgumentError(name, "type", f"can't stand in a command: it is {NO_TEXT}")
         if "\0" in text:
             raise ArgumentError(name, "pattern", "holds a NUL character, which no program's argument can")
         out += text + word.parts[2 * index + 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from fumehood_sdk.adapters.template import Template, TemplateError, TextTemplate
+from fumehood_sdk.adapters.template import NO_TEXT, Template, TemplateError, TextTemplate, is_text
 
 from fumehood_server.model.nearest import nearest
 from fumehood_server.plugins.definitions import FieldProblem
@@ -24,8 +24,11 @@ def check_template(
     try:
         problems = Template(argv).problems(properties, schema.get("required", []))
         for place, text in texts.items():
-            unknown = [name for name in TextTemplate(text, place).names if name not in properties]
-            problems += [(place, name, f'"{name}" is not a property of the input schema') for name in unknown]
+            for name in TextTemplate(text, place).names:
+                if name not in properties:
+                    problems.append((place, name, f'"{name}" is not a property of the input schema'))
+                elif not is_text(properties[name], arrays=False):
+                    problems.append((place, name, f'"{name}" is {NO_TEXT}: it can\'t stand there'))
     except TemplateError as exc:
         return (FieldProblem(exc.place, exc.problem),)
     return tuple(
