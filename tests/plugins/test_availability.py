@@ -8,8 +8,10 @@ from types import FrameType
 
 import pytest
 from fumehood_server.config.load import load_config
+from fumehood_server.config.mounts import MountTable
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.tool import Reason
+from fumehood_server.plugins import program_places
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.missing_programs import LOOK_INTERVAL_S, MissingPrograms
 from fumehood_server.plugins.store import LiveFolders, PluginStore
@@ -206,6 +208,12 @@ async def test_a_program_that_a_plugin_may_change_is_not_run(folder: Path, monke
     assert reasons(catalog, "other") == []
     catalog = await catalog_of(folder, ONE + two.format("notes"))
     assert reasons(catalog, "search") == []
+    tools = folder / "tools/v1"
+    bound = f"7 1 8:1 {tools}/lib {folder}/notes rw - ext4 /dev/sda1 rw\n"
+    table = MountTable(f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n{bound}".encode())
+    monkeypatch.setattr(program_places, "read_mounts", lambda: table)
+    catalog = await catalog_of(folder, ONE + two.format("notes"))
+    assert reasons(catalog, "search") == ["program_writable"], "one folder at two places"
 
 
 async def test_a_call_finds_a_program_that_was_installed_since(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
