@@ -152,6 +152,8 @@ def test_an_npm_package_is_name_and_version() -> None:
         ("MODEL", "mistralai/Mixtral-8x7B-Instruct-v0-1-GGUF", False),
         ("MODEL", "sentence-transformers/ghp_0123456789abcdef", True),
         ("TOKEN", "sentence-transformers/all-MiniLM-L6-v2", True),
+        ("SERVER", "task-management-server", False),
+        ("SERVER", "task-sk-0123456789abcdef", True),
         ("SEED", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", True),
         ("SEED", "Correct-Horse-Battery-Staple-2024", True),
         ("SUPABASE", "sbp_0102030405060708090a0b0c0d0e0f1011121314", True),

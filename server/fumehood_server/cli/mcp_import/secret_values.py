@@ -15,7 +15,7 @@ _HARMLESS = re.compile(r"(?:^|[_.-])(?:public_?key|key_?(?:id|file|path|name))$"
 _WORKING_FOLDERS = {"PWD", "OLDPWD"}
 """Variables of every shell (POSIX, `cd`)."""
 _FORMS = re.compile(
-    r"(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|sk_test_|rk_live_|pk_live_|xox[abeoprs]-|xapp-|AIza|ya29\.|AKIA"
+    r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|sk_test_|rk_live_|pk_live_|xox[abeoprs]-|xapp-|AIza|ya29\.|AKIA"
     r"|ASIA|npm_|sbp_|pypi-|hf_|ntn_|secret_|lin_api_|shpat_|SG\.|dop_v1_|figd_|tvly-|BSA|sntrys_|eyJ[A-Za-z0-9_-]+\.eyJ)"
     r"[A-Za-z0-9_.\-]{8,}",
 )
