@@ -67,7 +67,7 @@ class LoopWatchdog:
 
     __slots__ = (
         *("_ended", "_log", "_logged_at", "_loop", "_period", "_period_ends", "_report", "_report_interval_s"),
-        *("_schedstat", "_thread", "_watched", "figures"),
+        *("_schedstats", "_thread", "_watched", "figures"),
     )
 
     def __init__(
@@ -91,7 +91,7 @@ class LoopWatchdog:
         self._logged_at = -LOG_INTERVAL_S
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self._schedstat = _opened(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._schedstats = [_opened("/proc/thread-self/schedstat")]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="loop-watchdog", daemon=True)
 
@@ -106,6 +106,7 @@ class LoopWatchdog:
             # It may wait for this loop to call back: not joined, and it ends by itself.
 
     def _watch(self) -> None:
+        self._schedstats.append(_opened("/proc/thread-self/schedstat"))
         while True:
             began, queued = time.monotonic(), self._queued_s()
             if self._ended.wait(SAMPLE_S):
@@ -139,7 +140,7 @@ class LoopWatchdog:
             if frame is not None and not _is_idle(frame):
                 culprit, seen = self._culprit(frames), True
             del frame, frames
-        # A machine that gives the loop's thread no processor is not the loop's fault.
+        # A machine that gives the loop's thread or this one no processor is not the loop's fault.
         held_up = time.monotonic() - began - max(self._queued_s() - queued, 0.0)
         if held_up > NOTED_S:
             self._note(held_up, culprit)
@@ -172,9 +173,9 @@ class LoopWatchdog:
                 self._loop.call_soon_threadsafe(self._report, ended)
 
     def _queued_s(self) -> float:
-        """How long the loop's thread has waited for a processor so far, by its `schedstat`. 0: unknown."""
+        """How long the loop's thread and this one have waited for a processor so far, by `schedstat`. 0: unknown."""
         try:
-            return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9
+            return sum(int(os.pread(each, 64, 0).split()[1]) for each in self._schedstats) / 1e9
         except (OSError, IndexError):
             return 0.0
 
