@@ -79,7 +79,11 @@ class Relay:
             theirs.close()
             return
         with self._lock:
-            self._pairs |= {accepted: theirs, theirs: accepted}
+            if not self._is_cut:  # by now
+                self._pairs |= {accepted: theirs, theirs: accepted}
+                return
+        accepted.close()
+        theirs.close()
 
     def _pass_on(self, source: socket.socket) -> None:
         with self._lock:  # so that nothing which is sent after `silence` or `cut` is read here

@@ -55,8 +55,8 @@ class Sidecar:
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of its log so far, without one that is being written."""
-        *lines, _ = (self.folder / "stderr").read_text().split("\n")
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        *lines, _ = (self.folder / "stderr").read_bytes().split(b"\n")  # of which half a character may be there
+        return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def logged(self, **fields: object) -> dict[str, Any]:
         """The one line of its log with these fields, once it is there: a thread of its own writes the log."""

@@ -17,6 +17,7 @@ from fumehood_server.model.tool import ExecutionMode
 from fumehood_server.model.worker import CancelReason
 
 from tests.calls.fake import (
+    BOUND_S,
     FakePools,
     FakeTools,
     FakeWorker,
@@ -261,7 +262,7 @@ async def test_a_cancellation_at_any_iteration_of_the_loop_leaves_one_outcome_an
     for iterations in range(ITERATIONS):
         worker = FakeWorker()
         pools = FakePools(worker=worker)
-        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2, release_s=SOON_S) as executor:
+        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2, release_s=BOUND_S) as executor:
             holder = executor.start(request(call_id="holder"))
             await worker.invoked(1)
             pools.cold, worker.ignores_end = True, ignores_end

@@ -18,12 +18,17 @@ class Pieces:
     def __init__(self) -> None:
         self.order: list[str] = []
         self.overlapped = False
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
         self._one = threading.Lock()
 
     def piece(self, name: str) -> str:
         if not self._one.acquire(blocking=False):
             self.overlapped = True
             return name
+        self.begun.set()
+        self.go_on.wait(BOUND_S)
         until = time.thread_time() + 0.002
         while time.thread_time() < until:
             pass
@@ -48,16 +53,28 @@ async def test_callers_take_turns_whatever_each_has_queued() -> None:
 
 async def test_cancelled_pieces_leave_no_second_one_running_and_hold_up_nobody() -> None:
     thread, pieces = PacedThread(), Pieces()
-    tasks = [asyncio.create_task(thread.run(("one",), lambda: pieces.piece("cancelled"))) for _ in range(30)]
-    for task in tasks:
-        await asyncio.sleep(0.0005)
-        task.cancel()
+
+    def run(name: str) -> asyncio.Task[str]:
+        return asyncio.create_task(thread.run(("one",), lambda: pieces.piece(name)))
+
+    pieces.go_on.clear()
+    early, late = [run(f"early {number}") for number in range(15)], [run(f"late {number}") for number in range(15)]
     async with asyncio.timeout(BOUND_S):
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(pieces.begun.wait, BOUND_S)
+        for task in early:  # the first of which computes
+            task.cancel()
+            await asyncio.sleep(0.0005)
+        pieces.go_on.set()
+        for task in late:  # as they wait, compute or have done so
+            await asyncio.sleep(0.0005)
+            task.cancel()
+        ends = await asyncio.gather(*early, *late, return_exceptions=True)
         assert await thread.run(("other",), lambda: pieces.piece("last")) == "last"
-    assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[: len(early)])
     assert not pieces.overlapped
-    assert 1 <= len(pieces.order) < len(tasks)
+    assert [each for each in pieces.order if each.startswith("early")] == ["early 0"]
+    assert {end for end in ends if isinstance(end, str)} <= set(pieces.order)
+    assert not [end for end in ends if not isinstance(end, asyncio.CancelledError | str)]
 
 
 async def test_what_it_raises_is_told_and_the_next_piece_runs_after_a_rest() -> None:

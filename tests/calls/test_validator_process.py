@@ -80,14 +80,15 @@ async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:
 async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks: DocumentChecks) -> None:
     points = document(items("[1,2]"), POINTS)
     assert points.text.count("[") > 100_000
-    for each in (points, document(items('{"n":1.0}'), ROWS)):
-        begin = time.process_time()
-        assert isinstance(await checks.check_beside(("me",), each), Accepted)
-        assert time.process_time() - begin < 0.02
     # As on a thread of its own, which keeps the interpreter's lock.
     begin = time.process_time()
     assert check(points, Validators(), PROCESS) == Accepted(points.text)
-    assert time.process_time() - begin > 0.02
+    here_s = time.process_time() - begin
+    assert here_s > 0.02
+    for each in (points, document(items('{"n":1.0}'), ROWS)):
+        begin = time.process_time()
+        assert isinstance(await checks.check_beside(("me",), each), Accepted)
+        assert time.process_time() - begin < max(0.02, here_s / 10)  # of which a slow machine makes more than 20 ms
 
 
 async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> None:
@@ -280,12 +281,12 @@ async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cance
     checks = executor._needs.checks
     await checks.check_beside(("warm",), SMALL)
     os.kill(process_of(checks), signal.SIGSTOP)
-    late = executor.start(request(LARGE, timeout_s=0.01, call_id="late"))
+    late = executor.start(request(LARGE, timeout_s=0.25, call_id="late"))
     cancelled = executor.start(request(LARGE, call_id="cancelled"))
     outcome = await ended(late)
     assert code_of(outcome) is Code.TOOL_TIMEOUT
     assert outcome.error is not None
-    assert "not validated within 0.01 s, the timeout of the request" in outcome.error.message
+    assert "not validated within 0.25 s, the timeout of the request" in outcome.error.message
     executor.cancel("cancelled")
     assert code_of(await ended(cancelled)) is Code.CANCELLED_SIGNAL
 

@@ -16,8 +16,9 @@ from typing import Any
 from tests import preloaded
 
 TIMEOUT_S = 60.0
-AGAIN_S = 0.5
-"""Between two signals of a test."""
+AGAIN_S = 5.0
+"""Between two signals of a test, of which the second one is for a command that has not seen the first: longer than a
+busy machine takes to end one that has."""
 COMMAND = [*preloaded.PYTHON, "-m", "fumehood_server"]
 
 

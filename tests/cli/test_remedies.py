@@ -71,7 +71,7 @@ def test_a_folder_that_the_sidecar_has_not_loaded_is_for_reload(tmp_path: Path) 
         assert fumehood("reload", address=sidecar.target).stdout == "added ready\n"
 
 
-@pytest.mark.parametrize("how", [("--timeout", "0.5"), ("--no-wait",)], ids=" ".join)
+@pytest.mark.parametrize("how", [("--timeout", "2"), ("--no-wait",)], ids=" ".join)
 def test_a_call_that_was_not_waited_for_runs_by_its_id_once_it_is_approved(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:

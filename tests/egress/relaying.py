@@ -12,6 +12,7 @@ from fumehood_server.egress import Access
 from fumehood_server.egress.relay import Relay
 
 from tests.egress.support import (
+    BOUND_S,
     ORIGIN,
     Net,
 )
@@ -38,7 +39,7 @@ async def ask(port: int, request: bytes) -> Answer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
-        raw = await asyncio.wait_for(reader.read(), 10)
+        raw = await asyncio.wait_for(reader.read(), BOUND_S)
     finally:
         writer.close()
     head, _, body = raw.removeprefix(b"HTTP/1.1 100 \r\n\r\n").partition(b"\r\n\r\n")
@@ -52,7 +53,7 @@ async def tunnelled(port: int, target: str) -> AsyncIterator[tuple[asyncio.Strea
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Connection: keep-alive\r\n\r\n".encode())
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), BOUND_S)
         assert head.startswith(b"HTTP/1.1 200 ")
         yield reader, writer
     finally:

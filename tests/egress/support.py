@@ -27,7 +27,8 @@ from fumehood_server.egress.dial import TcpDialler
 from fumehood_server.egress.stream import Stream, TcpStream
 
 ORIGIN = RequestOrigin(plugin="fetcher", tool="fetch", call_id="call-1")
-QUICK = EgressLimits(timeout_s=10, connect_timeout_s=5)
+QUICK = EgressLimits(timeout_s=60, connect_timeout_s=30)
+BOUND_S = 60.0
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -84,7 +85,7 @@ class Events(list[EgressEvent]):
 
     async def reach(self, count: int) -> None:
         """Wait until there are so many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S):
             while len(self) < count:
                 self._changed.clear()
                 await self._changed.wait()

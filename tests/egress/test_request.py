@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.egress import EgressLimits, EgressRequest, Outcome, Reason, access_for
@@ -148,10 +150,11 @@ async def test_a_failed_look_up_is_told_from_a_refusal() -> None:
 
 
 async def test_a_port_where_nobody_listens_is_a_failure_to_connect() -> None:
-    async with answering(reply()) as server:
-        port = server.port
     network = net(real=True)
-    got = await fetch(network, f"http://127.0.0.1:{port}/", external(f"127.0.0.1:{port}"))
+    with socket.socket() as bound:  # so that nobody else listens there meanwhile
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        got = await fetch(network, f"http://127.0.0.1:{port}/", external(f"127.0.0.1:{port}"))
     assert got.reason is Reason.CONNECT_FAILED
 
 

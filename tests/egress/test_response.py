@@ -9,7 +9,20 @@ import zlib
 import pytest
 from fumehood_server.egress import MAX_PIECE_BYTES, Access, EgressLimits, EgressRequest, Outcome, Reason
 
-from tests.egress.support import ORIGIN, Net, answering, external, fetch, names, net, read_request, reply, serving
+from tests.egress.support import (
+    BOUND_S,
+    ORIGIN,
+    QUICK,
+    Net,
+    answering,
+    external,
+    fetch,
+    names,
+    net,
+    read_request,
+    reply,
+    serving,
+)
 
 pytestmark = pytest.mark.promise("S805")
 
@@ -17,7 +30,7 @@ _A = "http://a.test/"
 
 
 def _net(port: int) -> tuple[Net, Access]:
-    return net(resolver=names(a_test="1.1.1.1"), to=port), external("a.test:80", limits=EgressLimits(timeout_s=10))
+    return net(resolver=names(a_test="1.1.1.1"), to=port), external("a.test:80", limits=QUICK)
 
 
 def _chunked(*chunks: bytes) -> bytes:
@@ -273,7 +286,7 @@ async def test_a_cancelled_request_closes_its_connection_and_leaves_an_event() -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), BOUND_S)
     [event] = network.events
     assert (event.outcome, event.reason) == (Outcome.CANCELLED, None)
     assert event.hops[0].address == "1.1.1.1"

@@ -13,7 +13,7 @@ from fumehood_server.egress.broker import Broker
 from fumehood_server.egress.dial import TcpDialler
 
 from tests.egress.conftest import certified
-from tests.egress.support import Net, Recorder, answering, external, fetch, names, net, reply, serving
+from tests.egress.support import BOUND_S, Net, Recorder, answering, external, fetch, names, net, reply, serving
 
 pytestmark = pytest.mark.promise("S806")
 
@@ -82,7 +82,7 @@ async def test_a_handshake_that_never_ends_is_given_up_and_closed(trusted: trust
         network = net(resolver=names(a_test="127.0.0.1"), real=True)
         limits = EgressLimits(connect_timeout_s=0.2)
         got = await fetch(network, f"https://a.test:{port}/", external(f"a.test:{port}", limits=limits))
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), BOUND_S)
     assert got.reason is Reason.CONNECT_FAILED
     assert trusted
 

@@ -16,6 +16,7 @@ from fumehood_server.egress.tls import TlsTrust
 from tests.egress.conftest import certified
 from tests.egress.relaying import ask, connect, relaying, tunnelled
 from tests.egress.support import (
+    BOUND_S,
     Names,
     answering,
     external,
@@ -163,7 +164,7 @@ async def test_a_program_that_breaks_off_its_tunnel_is_no_failure_of_the_host() 
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset on close
                 writer.transport.abort()
             await network.events.reach(1)
-            await asyncio.wait_for(gone.wait(), 10)
+            await asyncio.wait_for(gone.wait(), BOUND_S)
     assert (network.events[0].outcome, network.events[0].reason) == (Outcome.CANCELLED, None)
 
 

@@ -23,6 +23,8 @@ from tests.sidecar import Sidecar, running_sidecar, write_plugin
 from .reading import BOUND_S
 from .test_retention import CODE
 
+TRACED = {"PYTHONFAULTHANDLER": "1"}
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
@@ -73,13 +75,24 @@ async def printed(tail: subprocess.Popen[bytes], positions: list[int], until: in
         positions.append(json.loads(line)["position"])
 
 
+def exit_status(tail: subprocess.Popen[bytes], notes: Path) -> int:
+    """Its exit status."""
+    try:
+        return tail.wait(BOUND_S)
+    except subprocess.TimeoutExpired as late:
+        tail.send_signal(signal.SIGABRT)  # at which it says where each of its threads is
+        tail.wait(BOUND_S)
+        late.add_note(notes.read_text())
+        raise
+
+
 async def test_nothing_is_lost_or_told_twice_when_the_sidecar_is_killed_and_started_again(folder: Path) -> None:
     positions: list[int] = []
     watcher, enough, all_of_it = Watcher(), asyncio.Event(), asyncio.Event()
     with running_sidecar([folder / "plugin"], at=folder) as sidecar:
         command = [*COMMAND, "journal", "tail", "-f", "-n", "1000", "--json", "--address", sidecar.target]
         with (folder / "notes").open("wb") as notes:
-            tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notes, env=environment())  # noqa: ASYNC220
+            tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notes, env=environment(more=TRACED))  # noqa: ASYNC220
         async with asyncio.timeout(BOUND_S):
             await printed(tail, positions, 1)  # what comes later it is told by the sidecar, and does not ask for
         tasks = [asyncio.create_task(busy(sidecar)) for _ in range(3)]
@@ -102,7 +115,7 @@ async def test_nothing_is_lost_or_told_twice_when_the_sidecar_is_killed_and_star
                 await all_of_it.wait()
             task.cancel()
             tail.send_signal(signal.SIGINT)
-            assert await asyncio.to_thread(tail.wait, BOUND_S) == 0
+            assert await asyncio.to_thread(exit_status, tail, folder / "notes") == 0
     finally:
         tail.kill()
         tail.communicate()

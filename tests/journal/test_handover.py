@@ -94,19 +94,19 @@ def test_a_command_gets_the_note_and_nothing_of_the_environment(
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
+    ("command", "timeout_s", "problem"),
     [
-        (["/no/such/program"], "can't be run: No such file"),
-        ([sys.executable, "-c", "import sys; sys.exit('the disk is away')"], "status 1: the disk is away"),
-        ([sys.executable, "-c", "import time; time.sleep(60)"], "longer than 1 s"),
+        (["/no/such/program"], BOUND_S, "can't be run: No such file"),
+        ([sys.executable, "-c", "import sys; sys.exit('the disk is away')"], BOUND_S, "status 1: the disk is away"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], 1.0, "longer than 1 s"),
     ],
 )
 def test_a_command_that_fails_is_told_and_leaves_nothing(
-    tmp_path: Path, log: Log, command: list[str], problem: str
+    tmp_path: Path, log: Log, command: list[str], timeout_s: float, problem: str
 ) -> None:
     before = _children()
     with pytest.raises(PlaceError, match=problem):
-        CommandPlace(command, tmp_path, timeout_s=1.0).take(log.note())
+        CommandPlace(command, tmp_path, timeout_s=timeout_s).take(log.note())
     assert _children() == before
 
 

@@ -40,8 +40,8 @@ async def test_calls_name_the_configuration_and_a_reload_tells_what_it_changed(t
         async with sidecar.channel() as channel:
             client = ToolClient(sidecar, channel)
             await client.tools.CallTool(call("roll", call_id="first"))
-            (loaded,) = data(recorded.events("configuration_loaded"), "configuration_loaded")
             (start,) = data(await recorded.call_until("first", "execute_end"), "execute_start")
+            (loaded,) = data(recorded.events("configuration_loaded"), "configuration_loaded")
             assert start["configuration"] == loaded["configuration"]
             assert loaded["listen"] == list(sidecar.targets)
 

@@ -50,8 +50,13 @@ def state(place: DatabasePlace, call_id: str) -> CallState:
 
 
 def close_and_wait(place: DatabasePlace, store: Store, sidecar: str) -> None:
-    """Close it, and wait until the server has ended its session: a moment later, which frees the session's locks."""
+    """Close it, and wait until the server has ended its session."""
     store.close()
+    wait_until_dead(place, sidecar)
+
+
+def wait_until_dead(place: DatabasePlace, sidecar: str) -> None:
+    """Wait until the server has freed the locks of its session: a moment after the connection is closed."""
     held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = %s"
     with psycopg.connect(place.database.reveal()[0], autocommit=True) as admin:
         while admin.execute(held, (lock_key(sidecar) % (1 << 32),)).fetchone() is not None:
@@ -209,6 +214,7 @@ def test_who_is_cut_off_writes_nothing_before_it_is_known_to_live(database: Data
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
         with pytest.raises(StoreError):
             one.write([event(end(), "a")])
+        wait_until_dead(database, "one")
         with (
             contextlib.closing(database.open_store("other")) as other,
             other.taking_over("one") as is_dead,

@@ -179,11 +179,11 @@ async def test_calls_of_a_killed_sidecar_run_on_the_others_where_their_callers_a
             await found(other, "read")
             followed = asyncio.ensure_future(one.tools.CallTool(requests[1], timeout=BOUND_S))
             assert (await found(one, "again")).state == pb.CALL_STATE_RUNNING
-            for each in (*names, "control"):
-                pair.let_go(each)
             third.signal(signal.SIGKILL)
             third.wait()
             await asyncio.gather(*running, return_exceptions=True)
+            for each in (*names, "control"):  # not before its death, in which it could end them itself
+                pair.let_go(each)
     assert (await found(other, "again", wait=True)).state == pb.CALL_STATE_INTERRUPTED
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await other.tools.CallTool(call("put", pair.arguments("again"), call_id="again"), timeout=BOUND_S)

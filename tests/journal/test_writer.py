@@ -133,7 +133,7 @@ async def test_closing_writes_what_is_left_and_signs_it(kept: Kept) -> None:
 
 async def test_a_full_disk_refuses_what_waits_and_loses_nothing(kept: Kept, small_disk: Path) -> None:
     kept.path = small_disk / "journal.db"
-    async with kept.open(commit_s=1) as journal:
+    async with kept.open() as journal:
         await journal.commit(STARTED)
         ballast = small_disk / "ballast"
         with contextlib.suppress(OSError):
@@ -141,8 +141,10 @@ async def test_a_full_disk_refuses_what_waits_and_loses_nothing(kept: Kept, smal
         for number in range(100):
             arguments = b"{" + b" " * 1000 + b"}"
             journal.record(start(arguments), about(f"call-{number}"), (arguments,))
+        journal._commit_s = 1
         with pytest.raises(JournalUnavailableError, match="full"):
             await journal.commit(ATTEMPT, about("call-0"))
+        journal._commit_s = BOUND_S
         assert journal.problem is not None
         assert "full" in journal.problem
         ballast.unlink()

@@ -75,8 +75,9 @@ class Handler(BaseHTTPRequestHandler):
             self.sent.append(message)
             self.event(message)
         self.answered[key].wait(BOUND_S)
-        self.sent.append({"id": number, "result": {"content": []}})
-        self.event(self.sent[-1])
+        result = {"id": number, "result": {"content": []}}
+        self.sent.append(result)  # as threads of other calls do at the same time
+        self.event(result)
 
     def event(self, message: dict[str, Any]) -> None:
         self.wfile.write(b"data: %b\n\n" % json.dumps({"jsonrpc": "2.0", **message}).encode())

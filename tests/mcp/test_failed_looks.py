@@ -6,7 +6,7 @@ import contextlib
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fumehood_sdk.adapters.mcp import relisting
 from tests.mcp.direct import DirectEngine, direct_engine, remote_engine
 
 BOUND_S = 60.0
+SILENCE_S = 0.5
 ANEW = "doesn't list its tools anew"
 
 
@@ -96,11 +97,22 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look before each call, also after one that failed, which takes no answer for long."""
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look before each call, also after one that failed. One that is answered is waited for, however busy we are."""
     monkeypatch.setattr(relisting, "TIMED_RELIST_S", 0.0)
     monkeypatch.setattr(relisting, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(relisting, "RELIST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(relisting, "RELIST_TIMEOUT_S", BOUND_S)
+
+
+@pytest.fixture
+def have_listed(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says how the server lists from now on (`Server.lists`). Nobody waits long for one that is silent."""
+
+    def have_listed(how: str) -> None:
+        monkeypatch.setattr(relisting, "RELIST_TIMEOUT_S", SILENCE_S if how == "silent" else BOUND_S)
+        server.lists = how
+
+    return have_listed
 
 
 @pytest.fixture
@@ -124,9 +136,9 @@ def call_under_way(server: Server) -> Iterator[DirectEngine]:
 
 @pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("lists", ["refused", "silent"])
-def test_failed_look_costs_no_call(server: Server, lists: str) -> None:
+def test_failed_look_costs_no_call(server: Server, have_listed: Callable[[str], None], lists: str) -> None:
     with call_under_way(server) as engine:
-        server.lists = lists
+        have_listed(lists)
         for _ in range(3):
             assert engine.call("echo").content[0].text == "echo"
         told = [line for line in engine.lines if ANEW in line]
@@ -136,37 +148,39 @@ def test_failed_look_costs_no_call(server: Server, lists: str) -> None:
 
 
 @pytest.mark.parametrize("lists", ["refused", "silent"])
-def test_change_is_found_by_the_look_after_one_that_failed(server: Server, lists: str) -> None:
+def test_change_is_found_by_the_look_after_one_that_failed(
+    server: Server, have_listed: Callable[[str], None], lists: str
+) -> None:
     with call_under_way(server) as engine:
-        server.lists = lists
+        have_listed(lists)
         assert engine.call("echo").content[0].text == "echo"
-        server.lists = "Otherwise."
+        have_listed("Otherwise.")
         assert engine.call("echo").error.reason == "definition_changed"
-        server.lists = lists
+        have_listed(lists)
         assert engine.call("echo").error.reason == "definition_changed", "what the look before told holds"
-        server.lists = "As pinned."
+        have_listed("As pinned.")
         assert engine.call("echo").content[0].text == "echo"
 
 
 @pytest.mark.parametrize("lists", ["refused", "silent"])
 def test_list_that_stays_unknown_has_new_calls_refused_until_it_is_known(
-    server: Server, monkeypatch: pytest.MonkeyPatch, lists: str
+    server: Server, have_listed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, lists: str
 ) -> None:
     monkeypatch.setattr(relisting, "UNKNOWN_AFTER_S", 0.0)
     with call_under_way(server) as engine:
-        server.lists = lists
+        have_listed(lists)
         assert engine.call("echo").content[0].text == "echo", "one look that fails is none"
         for _ in range(2):
             error = engine.call("echo").error
             assert (error.reason, error.retryable) == ("definition_unknown", True)
-        server.lists = "As pinned."
+        have_listed("As pinned.")
         assert engine.call("echo").content[0].text == "echo"
         assert len(engine.lines) == 3, engine.lines
 
 
-def test_changed_tool_is_refused_by_the_first_look(server: Server) -> None:
+def test_changed_tool_is_refused_by_the_first_look(server: Server, have_listed: Callable[[str], None]) -> None:
     with call_under_way(server) as engine:
-        server.lists = "Otherwise."
+        have_listed("Otherwise.")
         assert engine.call("echo").error.reason == "definition_changed"
 
 
@@ -199,7 +213,11 @@ for line in sys.stdin:
 
 @pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("fails", ["refused", "silent"])
-def test_server_that_says_that_its_list_has_changed_and_lists_none_is_called(tmp_path: Path, fails: str) -> None:
+def test_server_that_says_that_its_list_has_changed_and_lists_none_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    if fails == "silent":
+        monkeypatch.setattr(relisting, "RELIST_TIMEOUT_S", SILENCE_S)
     with direct_engine(tmp_path, STDIO % fails) as engine:
         for _ in range(3):
             assert engine.call("change").content[0].text == "changed"
@@ -219,7 +237,10 @@ ASKS = STDIO.replace('asked["method"]', 'asked.get("method")').replace(
 
 
 @pytest.mark.usefixtures("once")
-def test_server_that_never_answers_a_look_may_still_ask_its_client(tmp_path: Path) -> None:
+def test_server_that_never_answers_a_look_may_still_ask_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relisting, "RELIST_TIMEOUT_S", SILENCE_S)
     with direct_engine(tmp_path, ASKS % "silent") as engine:
         assert engine.call("change").content[0].text == "changed"
         number = engine.begin("change")

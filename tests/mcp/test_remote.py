@@ -186,14 +186,15 @@ async def test_host_that_is_not_granted_is_never_asked_beside_one_that_is(tmp_pa
                 caller = Caller(channel)
                 assert await caller.text("good_echo", text="hi") == "hi"
                 assert {name.partition("_")[0] for name in await caller.tools()} == {"good"}
-            refusals = {line["plugin"]: line["reasons"] for line in sidecar.log() if "reasons" in line}
             for name, expected in (
                 ("wrong", "host_not_granted"),
                 ("low", "level_not_granted"),
                 ("inner", "address_not_public"),
             ):
-                assert expected in str(refusals[name]), refusals
-            assert refusals["good"] == []
+                assert expected in str(sidecar.logged(event="plugin_refused", plugin=name)["reasons"]), name
+            assert sidecar.logged(event="plugin_loaded", plugin="good")["reasons"] == []
+            sidecar.signal()
+            assert sidecar.wait() == 0  # what it had to say is written by then
             events = [line for line in sidecar.log() if line["event"] == "egress"]
             reached = {hop["port"] for line in events for hop in line["hops"] if hop["address"]}
             assert reached == {port}
@@ -228,8 +229,7 @@ async def test_server_that_refuses_or_redirects_is_told_of_in_words(tmp_path: Pa
             with running_sidecar([(plugin, granted(port))], more=secrets) as sidecar:
                 async with sidecar.channel() as channel:
                     assert await Caller(channel).tools() == {}
-                (reasons,) = (line["reasons"] for line in sidecar.log() if "reasons" in line)
-                assert expected in str(reasons)
+                assert expected in str(sidecar.logged(event="plugin_refused", plugin=name)["reasons"])
 
 
 def test_plugin_is_added_once_its_host_is_granted(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ async def test_tls_is_verified_inside_the_sandbox(tmp_path: Path, secrets: str) 
                 caller = Caller(channel)
                 assert await caller.text("good_echo", text="over TLS") == "over TLS"
                 assert {name.partition("_")[0] for name in await caller.tools()} == {"good"}
-            assert "CERTIFICATE_VERIFY_FAILED" in sidecar.stderr()
+            assert "CERTIFICATE_VERIFY_FAILED" in json.dumps(sidecar.logged(event="plugin_refused", plugin="bad"))
 
 
 @pytest.mark.parametrize(
@@ -309,4 +309,4 @@ async def test_operator_sets_no_other_level(tmp_path: Path, secrets: str) -> Non
         with running_sidecar([(plugin, lowered)], more=secrets) as sidecar:
             async with sidecar.channel() as channel:
                 assert await Caller(channel).tools() == {}
-            assert "whose tools are all external" in sidecar.stderr()
+            assert "whose tools are all external" in json.dumps(sidecar.logged(event="plugin_refused", plugin="far"))

@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sdk.adapters.mcp.log_lines import LINES_PER_SECOND
@@ -38,7 +39,9 @@ async def test_progress_becomes_updates_and_cancelling_is_told_to_the_server(cal
         elif event.WhichOneof("event") == "finished":
             assert event.finished.error.code == "CANCELLED_SIGNAL"
     assert updates[0].message == "step 1"
-    assert (updates[1].progress, updates[1].total) == (2, 100)
+    later = updates[1]  # the second step, or a later one where the first ones came at once
+    assert later.progress >= 2
+    assert (later.message, later.total) == (f"step {later.progress:.0f}", 100)
     assert "caller" in await caller.text(f"{prefix}cancelled")
 
 
@@ -47,8 +50,11 @@ async def test_other_calls_go_on_beside_one_that_is_cancelled(caller: Caller, pr
     slow = asyncio.create_task(caller.call(f"{prefix}slow", 1.0))
     texts = [str(number) for number in range(20)]
     assert await asyncio.gather(*(caller.text(f"{prefix}echo", text=text) for text in texts)) == texts
-    with pytest.raises(Exception, match=r"DEADLINE_EXCEEDED|Deadline Exceeded"):
-        await slow
+    try:
+        ended = (await slow).error.code
+    except grpc.aio.AioRpcError as error:
+        ended = error.code().name
+    assert ended in {"DEADLINE_EXCEEDED", "CANCELLED_TIMEOUT"}  # by the client's clock, or by the sidecar's
     assert await caller.text(f"{prefix}echo", text="still here") == "still here"
 
 
@@ -114,8 +120,8 @@ async def test_result_that_is_too_large_is_refused_and_harms_no_other(caller: Ca
 
 
 async def test_server_that_never_answers_ends_with_the_calls_time(tmp_path: Path) -> None:
-    folder = mcp_plugin(tmp_path / "silent", more="timeout_s = 0.5")
-    with running_sidecar([folder]) as sidecar:
+    folder = mcp_plugin(tmp_path / "silent")
+    with running_sidecar([(folder, "[plugin.tools.fail]\ntimeout_s = 0.5")]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
             result = await caller.call("fail", how="silence")

@@ -15,11 +15,6 @@ from .support import BOUND_S, START
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _as_a_host_starts_it() -> None:
-    for each in ENDING:
-        signal.signal(each, signal.SIG_DFL)
-
-
 @contextlib.contextmanager
 def stdio_process(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """`fumehood mcp ARGUMENTS`; it is killed, where it has not ended, when the block ends."""
@@ -29,7 +24,6 @@ def stdio_process(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        preexec_fn=_as_a_host_starts_it,  # noqa: PLW1509 - no thread of ours holds a lock
         **options,
     )
     try:

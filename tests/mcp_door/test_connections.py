@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import pytest
 import uvicorn
@@ -91,7 +91,11 @@ async def test_a_head_that_does_not_come_whole_ends_its_connection(sent: bytes) 
         assert await ended(reader) == b""
 
 
-async def test_half_a_second_head_ends_its_connection_and_a_whole_one_does_not() -> None:
+def test_half_a_second_head_ends_its_connection_and_a_whole_one_does_not() -> None:
+    _run_without_stalls(_send_two_heads_and_a_half())
+
+
+async def _send_two_heads_and_a_half() -> None:
     async with served(head_timeout_s=SHORT_S) as port, connected(port) as (reader, writer):
         for _ in range(2):
             writer.write(post(length=0))
@@ -107,7 +111,11 @@ async def test_a_body_that_does_not_come_whole_ends_its_connection(path: str) ->
         assert (b" 200 " in await ended(reader)) is (path == "/early")
 
 
-async def test_a_connection_whose_request_was_answered_early_does_not_stay_for_ever() -> None:
+def test_a_connection_whose_request_was_answered_early_does_not_stay_for_ever() -> None:
+    _run_without_stalls(_be_answered_early_and_stay())
+
+
+async def _be_answered_early_and_stay() -> None:
     async with served(head_timeout_s=SHORT_S) as port, connected(port) as (reader, writer):
         writer.write(post("/early"))
         await reader.readuntil(b"\r\n\r\n.")
@@ -117,15 +125,14 @@ async def test_a_connection_whose_request_was_answered_early_does_not_stay_for_e
 
 @pytest.mark.parametrize("last", ["", "Connection: close\r\n"], ids=["kept alive", "to be closed"])
 def test_an_answer_that_is_not_read_ends_its_connection_and_one_that_is_read_does_not(last: str) -> None:
-    with asyncio.Runner(loop_factory=_StallFreeLoop) as runner:
-        runner.run(_read_one_and_not_the_other(last))
+    _run_without_stalls(_read_one_and_not_the_other(last))
 
 
 class _StallFreeLoop(asyncio.SelectorEventLoop):
     """Its clock goes on by a part of `SHORT_S` from one look to the next one at most.
 
-    Client and server are one process here. Where the machine halts it for longer than a client may take to read, the
-    timer would come before the read.
+    Client and server are one process here. Where the machine halts it for longer than a client may take to write or to
+    read, the timer would come first.
     """
 
     _shown = _seen = 0.0
@@ -135,6 +142,11 @@ class _StallFreeLoop(asyncio.SelectorEventLoop):
         self._shown += min(now - self._seen, SHORT_S / 8)
         self._seen = now
         return self._shown
+
+
+def _run_without_stalls(test: Coroutine[None, None, None]) -> None:
+    with asyncio.Runner(loop_factory=_StallFreeLoop) as runner:
+        runner.run(test)
 
 
 async def _read_one_and_not_the_other(last: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import warnings
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fumehood.v1 import approval_service_pb2 as approval_pb
@@ -18,7 +21,7 @@ from tests.journal.reading import Recorded, data
 from tests.mcp.support import mcp_plugin
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import LEGACY, MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
+from .support import BOUND_S, LEGACY, MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
 
 LISTEN = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
 ELICITATION = {"method": "elicitation/create", "or_fail": True}
@@ -160,9 +163,12 @@ async def test_call_whose_client_goes_away_is_cancelled(sidecar: Sidecar) -> Non
     """In 2026-07-28 a call goes on beyond the request that it was made by: but not without anybody."""
     forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "fumehood/callId": "gone"}
     body, headers = modern("tools/call", name="new_slow", arguments={}, meta=forms)
-    with pytest.raises(TimeoutError):
-        request(url_of(sidecar), body=body, timeout_s=3.0, **headers)
-    events = await Recorded(sidecar.folder).call_until("gone", "execute_cancelled")
+    shown = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **headers}
+    where, journal = urlsplit(url_of(sidecar)), Recorded(sidecar.folder)
+    with contextlib.closing(HTTPConnection(where.hostname or "", where.port or 0, timeout=BOUND_S)) as connection:
+        connection.request("POST", where.path, json.dumps(body), shown)
+        await journal.call_until("gone", "execute_start")
+    events = await journal.call_until("gone", "execute_cancelled")
     assert [each["reason"] for each in data(events, "execute_cancelled")] == ["caller"]
 
 

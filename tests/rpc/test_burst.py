@@ -21,6 +21,8 @@ from tests.sidecar import Sidecar, running_sidecar
 CALLS = 2000
 """Of those that wait, gRPC's own bound ends some above 1,000."""
 WAITING = 3000
+FEW = 100
+ROUNDS, OVERTAKES = 30, 3
 BOTH = 'listen = ["unix:s", "127.0.0.1:0"]\n'
 
 
@@ -35,17 +37,28 @@ def ended_so_far(connection: Http2) -> int:
     return ended
 
 
+async def ended_before_a_call(target: str, tools: ToolServiceStub) -> int:
+    """How many of the requests that came to an address had ended when a later call to another was answered."""
+    with Http2(target) as connection:
+        unknown = message(pb.GetToolRequest(name="unknown").SerializeToString())
+        for _ in range(WAITING):
+            connection.request("/fumehood.v1.ToolService/GetTool", unknown)
+        answer = await tools.CallTool(call("echo", {"text": "hi"}), timeout=BOUND_S)
+        assert text_of(answer.result) == "hi"
+        return ended_so_far(connection)
+
+
 async def test_requests_that_wait_at_one_address_do_not_hold_up_another(plugin_folder: Path) -> None:
-    with running_sidecar([plugin_folder], server=BOTH) as sidecar, Http2(sidecar.targets[1]) as connection:
+    with running_sidecar([plugin_folder], server=BOTH) as sidecar:
         async with sidecar.channel() as channel:
             tools = ToolServiceStub(channel)
             await tools.CallTool(call("echo", {"text": "hi"}))
-            unknown = message(pb.GetToolRequest(name="unknown").SerializeToString())
-            for _ in range(WAITING):
-                connection.request("/fumehood.v1.ToolService/GetTool", unknown)
-            answer = await tools.CallTool(call("echo", {"text": "hi"}), timeout=BOUND_S)
-            assert text_of(answer.result) == "hi"
-            assert ended_so_far(connection) < WAITING // 2
+            ended: list[int] = []
+            # In one queue with them the call comes among the first in one of sixty rounds, and beside it in most: where
+            # this process had to wait for a processor, the sidecar has answered many before the call is sent.
+            while len(ended) < ROUNDS and sum(each < FEW for each in ended) < OVERTAKES:
+                ended.append(await ended_before_a_call(sidecar.targets[1], tools))
+            assert sum(each < FEW for each in ended) == OVERTAKES, ended
 
 
 async def test_calls_of_one_connection_leave_places_to_others_and_the_operator(plugin_folder: Path) -> None:

@@ -119,8 +119,9 @@ async def test_context_at_its_bounds_is_taken_andlogged(tools: ToolServiceStub, 
 
 
 async def test_the_callers_deadline_cancels_the_call(tools: ToolServiceStub, sidecar: Sidecar) -> None:
-    try:
-        result = (await tools.CallTool(call("wait", {"seconds": 60}, call_id="late"), timeout=0.3)).result
+    await tools.CallTool(call("echo", {"text": "connected"}), timeout=BOUND_S)
+    try:  # within the deadline it comes to the sidecar
+        result = (await tools.CallTool(call("wait", {"seconds": 60}, call_id="late"), timeout=2.0)).result
     except grpc.aio.AioRpcError as error:
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # noqa: PT017 - either side may be first
     else:

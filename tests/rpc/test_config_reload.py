@@ -136,6 +136,9 @@ async def test_no_call_is_lost_while_the_file_is_taken_up_again_and_again(house:
             for number, kind in enumerate(("warm", "warm", "fresh", "fresh")):
                 tasks.create_task(calls(number, f"steady_{kind}"))
             tasks.create_task(reloads())
+    # A thread of its own writes the log, so that all is there once the sidecar has ended.
+    house.sidecar.signal()
+    await asyncio.to_thread(house.sidecar.wait)
     assert [line["event"] for line in house.sidecar.log()].count("config_reloaded") == RELOADS
 
 

@@ -31,6 +31,11 @@ async def begun(tail: Tail) -> str:
     return "line"
 
 
+async def last_line(plugins: PluginServiceStub) -> str:
+    lines = [line.message async for line in plugins.TailPluginLogs(pb.TailPluginLogsRequest(name="speech", lines=1))]
+    return lines[0] if lines else ""
+
+
 async def until_last(tail: Tail) -> int:
     """Read up to the last line. How many lines came or were told of as dropped."""
     count = 0
@@ -45,6 +50,8 @@ async def test_followers_above_the_bound_are_refused_and_the_others_told_of_ever
     async with sidecar.channel() as channel, sidecar.channel() as other, asyncio.timeout(2 * BOUND_S):
         tools, plugins = ToolServiceStub(other), PluginServiceStub(channel)
         await tools.CallTool(call("mutter", {"line": "the first"}))
+        while await last_line(plugins) != "the first":  # which comes by another pipe than the result
+            pass
         tails = [
             plugins.TailPluginLogs(pb.TailPluginLogsRequest(name="speech", lines=1, follow=True))
             for _ in range(FOLLOWERS)

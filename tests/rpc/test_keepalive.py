@@ -65,7 +65,7 @@ async def wired(target: str) -> AsyncIterator[tuple[Wire, ToolServiceStub]]:
 
 @pytest.mark.parametrize("method", ["unary", "stream", "session"])
 async def test_the_calls_of_a_client_that_vanished_are_cancelled(plugin_folder: Path, method: str) -> None:
-    server = 'listen = ["unix:s", "127.0.0.1:0"]\nkeepalive_s = 1'
+    server = 'listen = ["unix:s", "127.0.0.1:0"]\nkeepalive_s = 2'  # twice that is less than the control waits
     with running_sidecar([plugin_folder], server=server) as sidecar:
         target = sidecar.targets[1]
         async with sidecar.channel() as channel, wired(target) as (wire, vanishing), wired(target) as (_, silent):

@@ -20,7 +20,7 @@ def asked(
 
 async def test_calls_are_answered_as_they_finish(tools: ToolServiceStub) -> None:
     session = tools.Session(timeout=BOUND_S)
-    await session.write(asked("wait", {"seconds": 0.3}, call_id="slow"))
+    await session.write(asked("wait", {"seconds": 2}, call_id="slow"))
     await session.write(asked("echo", {"text": "quick"}, call_id="quick"))
     first, second = await session.read(), await session.read()
     assert (first.finished.call_id, text_of(first.finished)) == ("quick", "quick")
@@ -108,7 +108,7 @@ async def test_a_refusal_leaves_the_session_open(
 
 async def test_an_id_in_use_is_refused_and_the_first_call_goes_on(tools: ToolServiceStub) -> None:
     session = tools.Session(timeout=BOUND_S)
-    await session.write(asked("wait", {"seconds": 0.3}, call_id="same"))
+    await session.write(asked("wait", {"seconds": 2}, call_id="same"))
     await session.write(asked("echo", {"text": "x"}, call_id="same"))
     assert (await session.read()).refused.error.code == "CALL_ID_IN_USE"
     assert text_of((await session.read()).finished) == "waited"
@@ -125,7 +125,8 @@ async def test_the_end_of_the_stream_cancels_its_calls(tools: ToolServiceStub, s
 
 
 async def test_the_deadline_of_the_stream_bounds_its_calls(tools: ToolServiceStub, sidecar: Sidecar) -> None:
-    session = tools.Session(timeout=0.5)
+    await tools.CallTool(call("echo", {"text": "connected"}), timeout=BOUND_S)
+    session = tools.Session(timeout=2.0)  # in which the call comes to the sidecar
     await session.write(asked("wait", {"seconds": 60}, call_id="bounded"))
     try:
         while (answer := await session.read()) is not grpc.aio.EOF:

@@ -56,7 +56,7 @@ async def test_cancelled_task_cancels_its_call_and_no_other(
 
 
 async def test_answer_that_comes_as_its_caller_is_cancelled_ends_no_session(session: Session) -> None:
-    waiting = asyncio.create_task(session.call("wait", '{"seconds": 0.5}'))
+    waiting = asyncio.create_task(session.call("wait", '{"seconds": 2}'))
     assert await echo(session, "begun") == "begun"
     (call_id,) = session._waiting
     waiting.cancel()

@@ -96,11 +96,11 @@ def call(tool: str, path: Path, call_id: str = "", **more: Any) -> pb.CallToolRe
 
 async def said(path: Path, still_s: float = 0.3) -> int:
     """How many updates the tool has got rid of, once that stays as it is for so long: it waits."""
-    before = -1
-    while not path.exists() or (now := int(path.read_text() or 0)) != before:
-        before = now if path.exists() else -1
+    before, now = -2, -1
+    while now < 0 or now != before:
         await asyncio.sleep(still_s)
-    return before
+        before, now = now, int(path.read_text() or 0) if path.exists() else -1
+    return now
 
 
 async def rest_of(stream: Any) -> list[Any]:

@@ -133,13 +133,14 @@ async def test_each_period_in_which_the_loop_was_held_up_is_reported_once_and_ot
     watchdog = LoopWatchdog(lambda *_: None, report, report_interval_s=0.1)
     with watchdog.watching():
         async with asyncio.timeout(BOUND_S):
-            for _ in range(2):
-                reported.clear()
+            for times in (1, 2):  # and more where the machine holds it up as well
                 asyncio.get_running_loop().call_soon(blocks)
-                await reported.wait()
-    assert sum(figures.over_100_ms for figures in reports) == watchdog.figures.over_100_ms == 2
+                while sum(figures.over_100_ms for figures in reports) < times:
+                    reported.clear()
+                    await reported.wait()
+    assert sum(figures.over_100_ms for figures in reports) <= watchdog.figures.over_100_ms, "each once"
     assert all(figures.over_20_ms for figures in reports)
-    assert "blocks (" in reports[0].culprit
+    assert "blocks (" in max(reports, key=lambda figures: figures.longest_s).culprit
 
 
 def test_a_sidecar_whose_loop_is_held_up_logs_the_culprit(tmp_path: Path) -> None:
@@ -150,10 +151,10 @@ def test_a_sidecar_whose_loop_is_held_up_logs_the_culprit(tmp_path: Path) -> Non
         lines: list[dict[str, Any]] = []
         for text in process.stderr:  # until it ends, which it does once it has told
             lines.append(json.loads(text))
-            if lines[-1]["event"] == "loop_held_up":
+            if "hold_up_the_loop (" in lines[-1].get("culprit", ""):
                 process.terminate()
-    (held_up,) = [line for line in lines if line["event"] == "loop_held_up"]
-    assert "hold_up_the_loop (" in held_up["culprit"]
+    held_up = next(line for line in lines if "hold_up_the_loop (" in line.get("culprit", ""))
+    assert held_up["event"] == "loop_held_up"
     assert held_up["ms"] > 200
     assert lines[-1]["event"] == "stopped"
     assert "hold_up_the_loop (" in lines[-1]["loop_longest_culprit"]
