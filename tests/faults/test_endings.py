@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, WorkerState
+from fumehood_server.workers import Pools
 
-from .bench import Bench, Updates, ended, error_of, invocation
+from .bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 
 pytestmark = pytest.mark.promise("S906")
+
+
+@contextlib.asynccontextmanager
+async def patient(bench: Bench, **graces_s: float) -> AsyncIterator[Bench]:
+    """The same with other graces: longer ones, where an answer is awaited, than a busy machine takes for it."""
+    async with Pools(bench.logs, replace(SETTINGS, **graces_s)) as pools:
+        yield Bench(pools, bench.logs, token=bench.token)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,7 @@ async def test_a_kill_from_outside_is_seen(bench: Bench) -> None:
 
 async def test_a_plugin_that_answers_its_cancellation_lives(bench: Bench) -> None:
     spec = bench.spec(level=Level.WRITE)
-    async with bench.sole_worker(spec) as worker:
+    async with patient(bench, cancel_grace_s=BOUND_S) as waiting, waiting.sole_worker(spec) as worker:
         updates = Updates()
         handle = worker.invoke(invocation("slow", updates))
         await updates.first()
@@ -78,7 +89,10 @@ async def test_a_call_that_ignores_its_cancellation_is_ended_by_the_next_rung(
     bench: Bench, tool: str, rung: str
 ) -> None:
     spec = bench.spec(level=Level.WRITE)
-    async with bench.sole_worker(spec) as worker:
+    dies_s = BOUND_S if rung == "sigterm" else SETTINGS.terminate_grace_s
+    # It has begun when its cancellation has been waited for.
+    graces = patient(bench, cancel_grace_s=1.0, terminate_grace_s=dies_s)
+    async with graces as waiting, waiting.sole_worker(spec) as worker:
         handle = worker.invoke(invocation(tool))
         error = error_of(await handle.end(CancelReason.DEADLINE))
     assert error.code is Code.TOOL_TIMEOUT
@@ -93,7 +107,8 @@ async def test_a_call_that_ignores_its_cancellation_is_ended_by_the_next_rung(
 
 async def test_repeatable_calls_may_finish_beside_one_that_ignores_its_cancellation(bench: Bench) -> None:
     spec = bench.spec()
-    async with bench.sole_worker(spec) as worker:
+    graces = patient(bench, cancel_grace_s=2.0, linger_s=BOUND_S)
+    async with graces as waiting, waiting.sole_worker(spec) as worker:
         deaf, slow = Updates(), Updates()
         ignoring = worker.invoke(invocation("deaf", deaf))
         sibling = worker.invoke(invocation("slow", slow))
@@ -103,7 +118,7 @@ async def test_repeatable_calls_may_finish_beside_one_that_ignores_its_cancellat
         refused = error_of(await ended(worker.invoke(invocation("echo"))))
         assert (refused.code, refused.retryable) == (Code.TOOL_UNAVAILABLE, True)
         assert error_of(await sibling.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
-        await bench.until_gone()
+        await waiting.until_gone()
 
 
 async def test_siblings_of_one_that_ignores_its_cancellation_get_a_bounded_time(bench: Bench) -> None:
@@ -121,7 +136,7 @@ async def test_siblings_of_one_that_ignores_its_cancellation_get_a_bounded_time(
 
 async def test_siblings_that_write_end_with_one_that_ignores_its_cancellation(bench: Bench) -> None:
     spec = bench.spec(level=Level.WRITE)
-    async with bench.sole_worker(spec) as worker:
+    async with patient(bench, terminate_grace_s=BOUND_S) as waiting, waiting.sole_worker(spec) as worker:
         slow = Updates()
         ignoring = worker.invoke(invocation("deaf"))
         sibling = worker.invoke(invocation("slow", slow))

@@ -90,8 +90,10 @@ async def test_calls_share_a_zygote_until_one_crashes(bench: Bench) -> None:
         assert crashed.error is not None
         assert crashed.error.code is Code.TOOL_UNAVAILABLE
         assert await bench.run("result = 3", spec=spec) == 3
-        last, first = first, bench.zygotes(spec)
-        assert not last & first
+        last = first
+        await bench.until(lambda last=last: not last & bench.zygotes(spec))  # it may still be ending beside the next
+        first = bench.zygotes(spec)
+        assert len(first) == 1
 
 
 async def test_crash_does_not_end_a_call_beside(bench: Bench) -> None:

@@ -58,7 +58,7 @@ _STUBBORN = """
     from fumehood_sdk import Plugin
     plugin = Plugin("stubborn", version="1.0.0")
 
-    @plugin.tool(side_effects="write", timeout_s=1)
+    @plugin.tool(side_effects="write", timeout_s=10)  # its process is started within it, on a busy machine too
     def hang(folder: str) -> None:
         \"\"\"Start a process of no parent, and ignore whoever asks for the end.\"\"\"
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -148,7 +148,7 @@ async def test_no_more_than_two_plugins_are_described_at_once(tmp_path: Path) ->
         most = max(most, running)
         if running == MAX_DESCRIBES:
             full.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await full.wait()
         await asyncio.sleep(0)
         running -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def spec_of(
         runtime=built.runtime,
         environment=built.environment,
         working_directory=built.working_directory,
-        identity=identity,
+        # Without a cgroup the kernel counts all processes of its user: other tests' run at the same time.
+        identity=f"{identity} of {os.getpid()}",
         cgroups=cgroups,
         # Where no cgroup counts, the address space has to leave room for an interpreter.
         limits=replace(LIMITS, memory_bytes=memory_bytes or (LIMITS.memory_bytes if cgroups else 384 * MIB)),

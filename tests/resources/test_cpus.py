@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,10 +34,10 @@ signal.pause()
 def _leaf(process: SandboxedProcess) -> Path:
     """The folder of its leaf, in the hierarchy of the quota."""
     assert json.loads(read_line(process.stdout)) == "spinning"
-    memberships = Path(f"/proc/{process.pids()[-1]}/cgroup").read_text()
-    name = re.search(r"/(fumehood-\d+-[0-9a-f]+-[0-9a-f]+)$", memberships, re.MULTILINE)
-    assert name is not None
-    (leaf,) = Path(_PARENTS[0].folder).rglob(name[1])
+    assert process.leaf is not None
+    # Not looked for among the folders there: others' come and go meanwhile.
+    (leaf,) = (Path(folder) for folder, (_, has) in process.leaf._folders.items() if Control.QUOTA in has)
+    assert f"/{leaf.name}\n" in Path(f"/proc/{process.pids()[-1]}/cgroup").read_text()
     return leaf
 
 
@@ -51,10 +50,10 @@ def test_a_tree_has_as_many_processors_worth_of_time_as_its_limit_and_no_more(tm
         (detail,) = (layer.detail for layer in process.receipt.layers if layer.name == "cgroup")
         assert f"{cpus} processors" in detail
         assert _PARENTS[0].version.cpus_limit(str(leaf)) == cpus
-        before_ns, before = _used_ns(leaf.name), _periods(leaf)
+        # The time within the periods, so that what is used while the other is read isn't counted against it.
+        before, before_ns = _periods(leaf), _used_ns(leaf.name)
         while _periods(leaf) < before + 5:
             os.sched_yield()
-        # Read first, so that what is used while the other is read isn't counted against it.
         used_ns = _used_ns(leaf.name) - before_ns
         assert 0 < used_ns <= (_periods(leaf) - before + 1) * cpus * CPU_PERIOD_US * 1000
 

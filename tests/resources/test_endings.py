@@ -96,6 +96,10 @@ CODE = """
 
     plugin = Plugin("stubborn", version="1.0.0")
 
+    @plugin.tool(side_effects="none")
+    def answer() -> None:
+        \"\"\"Has its process started, and others beside it.\"\"\"
+
     @plugin.tool(side_effects="none", timeout_s=60)
     def hang(token: str) -> str:
         \"\"\"Start a child that left its session, and wait for ever.\"\"\"
@@ -118,7 +122,7 @@ CODE = """
 
 
 TIMEOUT_S = 4.0
-"""A process has to be started within it, on a busy machine too."""
+"""A process has to be forked and another one started within it, on a busy machine too."""
 
 
 async def until_running(token: str) -> None:
@@ -142,6 +146,8 @@ async def test_the_real_sidecar_leaves_no_process_whatever_ends_a_call(
     token = uuid.uuid4().hex
     async with asyncio.timeout(BOUND_S * 2), sidecar.channel() as channel:
         stub = tool_grpc.ToolServiceStub(channel)
+        answered = await stub.CallTool(pb.CallToolRequest(tool="answer", arguments_json="{}"))
+        assert not answered.result.is_error, answered
         call = stub.CallTool(request(token, **({"timeout_s": TIMEOUT_S} if how == "timeout" else {})))
         task = asyncio.ensure_future(_answer(call))
         await until_running(token)

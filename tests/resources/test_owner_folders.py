@@ -13,7 +13,7 @@ from fumehood_sandbox.cgroup import Control, cgroups
 from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import hierarchies
 
-from tests.resources.leaves import BOUND_S
+from tests.resources.leaves import BOUND_S, line_of, within
 
 pytestmark = pytest.mark.promise("S604")
 
@@ -28,29 +28,31 @@ leaves = [cgroups().leaf(Limits(), owner=owner) for owner in ("one", "one", "oth
 if sys.argv[1] == "killed":
     left = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     leaves[0].add_process(left.pid)
-    print(left.pid)
+    print(left.pid, end=" ")
 print(*(folder for leaf in leaves for folder, (_, has) in leaf._folders.items() if "quota" in has), flush=True)
-if sys.argv[1] == "killed":
-    import os, signal
-    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
 for leaf in leaves:
     leaf.discard()
 """
 
-    def made(how: str) -> list[str]:
+    def made(how: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", script, how]
-        return subprocess.run(command, capture_output=True, check=False, text=True, timeout=BOUND_S).stdout.splitlines()
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    (line,) = made("ended")
-    one, again, other = (Path(folder).parent for folder in line.split())
-    assert one == again != other
+    with made("ended") as process:
+        one, again, other = (Path(folder).parent for folder in line_of(process).split())
+        assert one == again != other
+        assert one.exists(), "control: as long as the process"
     assert not one.exists()
     assert not other.exists()
-    pid, line = made("killed")
-    pidfd = os.pidfd_open(int(pid))
-    owners = {Path(folder).parent for folder in line.split()}
-    assert all(each.exists() for each in owners)
+    with made("killed") as process:
+        pid, *folders = line_of(process).split()
+        pidfd = os.pidfd_open(int(pid))
+        owners = {Path(folder).parent for folder in folders}
+        # Looked at while the process lives: from then on whoever else starts on this machine sweeps them as well.
+        assert all(each.exists() for each in owners)
+        process.kill()
     find(hierarchies())
-    assert select.select([pidfd], [], [], 0)[0], "it still runs"
+    assert select.select([pidfd], [], [], BOUND_S)[0], "it still runs"
     os.close(pidfd)
-    assert not any(each.exists() for each in owners)
+    assert within(BOUND_S, lambda: not any(each.exists() for each in owners))

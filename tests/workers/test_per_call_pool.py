@@ -111,7 +111,7 @@ def imports(bench: Bench) -> list[str]:
 
 async def served_after_the_backoff(bench: Bench, spec: WorkerSpec) -> None:
     """A call is served, at the latest when a caller has heard that it must wait."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S / 2):
         while True:
             try:
                 assert await bench.run("pass", spec=spec) == "pass"
@@ -149,7 +149,7 @@ async def test_zygote_that_dies_once_it_is_approved_leaves_nobody_waiting(
 ) -> None:
     spec = breakable(_ZYGOTE_DIES_OF_FORKING)
     (tmp_path / "broken").touch()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S / 2):
         with pytest.raises(WorkerUnavailableError):
             await bench.pools.acquire(spec)
     (tmp_path / "broken").unlink()
@@ -165,7 +165,7 @@ async def test_plugin_whose_zygote_dies_each_time_once_it_is_approved_is_not_sta
         logs = LogSink()
         async with asyncio.timeout(BOUND_S), Pools(logs, replace(SETTINGS, backoff_first_s=BOUND_S)) as pools:
             bench = Bench(pools, logs)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND_S / 2):
                 for _ in range(5):
                     with pytest.raises(WorkerUnavailableError) as caught:
                         await pools.acquire(spec)
@@ -182,7 +182,7 @@ async def test_zygote_that_is_killed_between_calls_is_replaced(bench: Bench) -> 
     (killed,) = bench.zygotes(spec)
     os.kill(killed, signal.SIGKILL)
     await bench.until(lambda: killed not in bench.zygotes(spec))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_S / 2):
         assert await bench.run("result = 1", spec=spec) == 1
 
 
@@ -305,10 +305,10 @@ async def test_fork_supervisor_that_says_nothing_is_replaced() -> None:
         assert await bench.run("result = 1", spec=spec) == 1
         (supervisor,) = fork_supervisors()
         os.kill(supervisor, signal.SIGSTOP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_S / 2):
             for _ in range(4):  # the prewarmed ones, and those that they hide
                 assert await bench.run("result = 1", spec=spec) == 1
-        assert supervisor not in fork_supervisors()
+        await bench.until(lambda: supervisor not in fork_supervisors())
 
 
 @pytest.mark.parametrize("end", ["closed", "closed by force"])

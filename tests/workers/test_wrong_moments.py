@@ -101,7 +101,7 @@ async def test_caller_whose_start_failed_beside_a_busy_worker_is_served_after_th
 
 
 async def test_pool_whose_only_start_failed_is_forgotten_with_the_failure() -> None:
-    async with pools_with(backoff_first_s=0.02, backoff_last_s=0.05) as bench:
+    async with pools_with(backoff_first_s=0.5, backoff_last_s=0.5) as bench:
         await bench.start_error(bench.spec("exits_at_start"))
         assert len(bench.pools._pool_tasks) == 1, "control: the failure is remembered"
         async with asyncio.timeout(BOUND_S):
