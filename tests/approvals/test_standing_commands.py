@@ -12,14 +12,11 @@ import grpc
 import pytest
 from fumehood.v1 import approval_service_pb2 as apb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_evidence.page import read
-from fumehood_evidence.verification import verify
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.standing_terms import condition, condition_text
-from fumehood_server.journal.keys import public_keys
 
 from tests.approvals.support import BOUND_S, Place
-from tests.approvals.test_commands import called, run, screen
+from tests.approvals.test_commands import called, evidence, run, screen
 from tests.cli.command import fumehood
 from tests.sidecar import Sidecar
 
@@ -61,20 +58,6 @@ def asked(served: tuple[Place, Sidecar], line: str, call_id: str, amount: int = 
     return str(json.loads(error.details_json)["approval_id"])
 
 
-def evidence(served: tuple[Place, Sidecar], call_id: str) -> tuple[str, tuple[str, ...]]:
-    """The page of a call that has ended, and what its reader is told that it does not prove."""
-    folder = served[0].folder
-    page = folder / f"{call_id}.html"
-    for _ in range(100):  # a checkpoint is signed within a second
-        config = str(folder / "fumehood.toml")
-        made = fumehood("journal", "evidence", "--call", call_id, "-o", str(page), "--config", config)
-        if made.status == 0:
-            found = verify(read(page.read_text()), public_keys(folder / ".fumehood"))
-            if found.calls and found.calls[0].outcome == "OK":
-                return page.read_text(), found.not_proven
-    raise AssertionError(made)
-
-
 def test_an_approval_is_made_to_stand_listed_found_in_records_and_revoked(served: tuple[Place, Sidecar]) -> None:
     place, _ = served
     approval_id = asked(served, "log: one", "one")
@@ -100,10 +83,10 @@ def test_an_approval_is_made_to_stand_listed_found_in_records_and_revoked(served
     assert [(each["standing_id"], each["granted_with"]) for each in used] == [(standing_id, "one")]
     drawn = fumehood("journal", "show", "two", "--config", config).stdout
     assert standing_id in drawn
-    assert "standing_approval_granted" in evidence(served, "one")[0]
-    page, not_proven = evidence(served, "two")
+    assert "standing_approval_granted" in evidence(place.folder, "one")[0]
+    page, found_by_reader = evidence(place.folder, "two")
     assert "standing_approval_used" in page
-    assert any("of these calls shows it: one" in each for each in not_proven)
+    assert any("of these calls shows it: one" in each for each in found_by_reader.not_proven)
     revoked = run(served, "approvals", "standing", "revoke", standing_id, "--reason", "enough", "--json").json
     assert (revoked["state"], revoked["revoked"]["reason"]) == ("revoked", "enough")
     asked(served, "log: four", "four")

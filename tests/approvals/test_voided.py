@@ -155,7 +155,7 @@ async def test_grants_that_change_void_what_was_approved_without_them(place: Pla
 
 async def test_rules_taken_up_while_a_hook_decides_are_those_that_hold_for_the_call(place: Place) -> None:
     rule = '[[policy.rule]]\nname = "{}"\npermission = "{}"\n'
-    hook = '[[hook]]\nname = "slow"\ntools = ["note"]\nstages = ["before"]\n'
+    hook = '[[hook]]\nname = "slow"\ntools = ["note"]\nstages = ["before"]\ntimeout_s = 60\n'
     with place.sidecar(rule.format("first", "require_approval") + hook) as sidecar:
         async with client_of(sidecar) as client, hooks_of(sidecar) as hooks:
             serving = await hooks.connect("slow")

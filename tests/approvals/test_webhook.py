@@ -156,9 +156,14 @@ async def test_a_signed_denial_ends_the_call(client: Client, served: Served) -> 
 async def test_what_is_not_taken_is_sent_again_and_redirects_lead_nowhere(client: Client, served: Served) -> None:
     served.receiver.answers.extend([500, 307])
     calls = ("first", "second")
-    for each in calls:
-        await client.asked(served.place.call(each, each, at_once=True))
-    messages = [await asyncio.to_thread(served.receiver.next) for _ in range(4)]
+    served.receiver.go_on.clear()  # until both have come: neither is sent again before that
+    try:
+        for each in calls:
+            await client.asked(served.place.call(each, each, at_once=True))
+        messages = [await asyncio.to_thread(served.receiver.next) for _ in calls]
+    finally:
+        served.receiver.go_on.set()
+    messages += [await asyncio.to_thread(served.receiver.next) for _ in calls]
     for message in messages:
         message.check()
     assert {each.path for each in messages} == {"/hook"}
@@ -328,8 +333,10 @@ async def test_the_page_s_receiver_decides(served: Served, client: Client, tmp_p
     )
     script = tmp_path / "receiver.py"
     script.write_text(code)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    kept = socket.socket()  # bound while the script runs, so that nobody else is given its port
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    port = kept.getsockname()[1]
     environment = {
         **os.environ,
         "SECRET": SECRET.decode(),
@@ -338,7 +345,7 @@ async def test_the_page_s_receiver_decides(served: Served, client: Client, tmp_p
         "PORT": str(port),
     }
     command = [sys.executable, str(script)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:  # noqa: ASYNC220 - at once
+    with kept, subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:  # noqa: ASYNC220 - at once
         try:
             calls = {}
             for name, amount in (("cheap", 5), ("dear", 5000)):

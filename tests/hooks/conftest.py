@@ -17,18 +17,19 @@ HOOKS = """
 name = "first"
 tools = ["say"]
 stages = ["before", "after"]
+timeout_s = 60
 
 [[hook]]
 name = "second"
 tools = ["say"]
 stages = ["after", "before"]
 when_gone = "allow"
-timeout_s = 0.2
+timeout_s = 60
 
 [[hook]]
 name = "quick"
 tools = ["show"]
-timeout_s = 0.2
+timeout_s = 3
 stages = ["before", "after"]
 
 [[hook]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import tempfile
@@ -31,6 +32,7 @@ store = "{url}"
 [[hook]]
 name = "look"
 stages = ["before", "after"]
+timeout_s = 60
 """
 
 
@@ -46,8 +48,14 @@ class Pair:
         with contextlib.closing(self.place.open_reader()) as reader:
             return [decode(each.body) for each in reader.events_of_call(call_id)]
 
-    def decided(self, call_id: str) -> list[dict[str, Any]]:
-        return [each["data"] for each in self.events(call_id) if each["type"] == "hook_decided"]
+    async def decided(self, call_id: str, count: int) -> list[dict[str, Any]]:
+        """What hooks have said, once so much is recorded: a call without effects is answered before that."""
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                found = [each["data"] for each in self.events(call_id) if each["type"] == "hook_decided"]
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -84,8 +92,8 @@ async def test_each_sidecar_asks_the_hooks_that_are_connected_to_it(pair: Pair) 
         assert (await one.call("show", "there", text="x")).error.code == gone.error.code
         async with other.serving("look", allow):
             assert not (await other.call("show", "here", text="x")).is_error
-    assert [each["choice"] for each in pair.decided("here")] == ["allow", "allow"]
-    assert [(each["choice"], each["reason"]) for each in pair.decided("there")] == [("gone", "not_connected")]
+    assert [each["choice"] for each in await pair.decided("here", 2)] == ["allow", "allow"]
+    assert [(each["choice"], each["reason"]) for each in await pair.decided("there", 1)] == [("gone", "not_connected")]
 
 
 async def test_a_call_that_comes_again_to_another_sidecar_is_asked_about_there_and_recorded_once(pair: Pair) -> None:
@@ -109,7 +117,7 @@ async def test_a_call_that_comes_again_to_another_sidecar_is_asked_about_there_a
         assert (len(first.asked), len(second.asked)) == (1, 2)
         assert not (await at_once(one, pair, "again")).is_error, "from the record"
     assert (pair.notes / "diary").read_text() == "changed\n"
-    said = [(each["stage"], each["choice"], each["reason"]) for each in pair.decided("again")]
+    said = [(each["stage"], each["choice"], each["reason"]) for each in await pair.decided("again", 2)]
     assert said == [("before", "change", "by the other"), ("after", "allow", "")]
     kinds = [each["type"] for each in pair.events("again")]
     assert kinds.index("execute_start") < kinds.index("hook_decided")
@@ -123,9 +131,9 @@ async def test_words_that_no_column_of_text_takes_are_recorded_and_verified(pair
         changed = hpb.HookAnswer(change_arguments=hpb.HookChangeArguments(arguments_json='{"text":"\\ud800\\u0000"}'))
         async with one.serving("look", lambda asked: allow(asked) if asked.HasField("result") else changed):
             await one.call("show", "surrogate", text="x")
-    (denied,) = pair.decided("odd")
+    (denied,) = await pair.decided("odd", 1)
     assert denied["reason"] == odd
-    assert pair.decided("surrogate")[0]["choice"] in {"change", "refused"}
+    assert (await pair.decided("surrogate", 1))[0]["choice"] in {"change", "refused"}
     with contextlib.closing(pair.place.open_reader()) as reader:
         keys = [*public_keys(pair.one.folder / ".fumehood"), *public_keys(pair.other.folder / ".fumehood")]
         assert verify(reader, keys).fault is None

@@ -64,7 +64,7 @@ file = "{folder}/key"
 store = "{store}"
 [[hook]]
 name = "look"
-timeout_s = 1
+timeout_s = 3
 stages = ["before", "after"]
 """
 

@@ -82,14 +82,10 @@ class Agent:
     def diary(self) -> list[str]:
         return (self.folder / "notes" / "diary").read_text().splitlines()
 
-    async def call(
-        self, run: str, tool: str, call_id: str = "", *, timeout_s: float = 0, **arguments: Any
-    ) -> ToolResult:
+    async def call(self, run: str, tool: str, call_id: str = "", **arguments: Any) -> ToolResult:
         request = pb.CallToolRequest(
             tool=tool, arguments_json=json.dumps(arguments), call_id=call_id, context=CallContext(request_id=run)
         )
-        if timeout_s:
-            request.timeout.FromMilliseconds(round(timeout_s * 1e3))
         response: pb.CallToolResponse = await self.tools.CallTool(request, timeout=BOUND_S)
         return response.result
 
@@ -97,8 +93,17 @@ class Agent:
         return await self.call(run, "note", call_id, folder=str(self.folder / "notes"), line=line, **more)
 
     async def hang(self, run: str) -> ToolResult:
-        call_id = "" if run.startswith("fork-") else f"{run}-hung"
-        return await self.call(run, "hang", call_id, timeout_s=0.2, folder=str(self.folder / "notes"))
+        """In a run that is no fork it is cancelled, once it has written."""
+        folder = str(self.folder / "notes")
+        if run.startswith("fork-"):
+            return await self.call(run, "hang", folder=folder)
+        before, call_id = len(self.diary), f"{run}-hung"
+        hung = asyncio.create_task(self.call(run, "hang", call_id, folder=folder))
+        async with asyncio.timeout(BOUND_S):
+            while len(self.diary) == before:  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.01)
+        await self.tools.CancelCall(pb.CancelCallRequest(call_id=call_id), timeout=BOUND_S)
+        return await hung
 
     async def events(self, run: str, *types: str) -> list[pb_journal.JournalEvent]:
         wanted = pb_journal.EventFilter(request_id=run, types=types)

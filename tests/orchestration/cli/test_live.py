@@ -30,14 +30,14 @@ def sidecar(model_server: ScriptedModel, folder: Path) -> Iterator[Sidecar]:
 def test_text_is_shown_as_it_comes_and_tools_with_level_time_and_outcome(
     scripted_model: ScriptedModel, sidecar: Sidecar
 ) -> None:
-    scripted_model.calls(("wait", {"seconds": 1.0}), ("fail", {"why": "no luck"}), text="Let me wait.")
+    scripted_model.calls(("wait", {"seconds": 2.0}), ("fail", {"why": "no luck"}), text="Let me wait.")
     scripted_model.says("That was long.", piece=4, latency=20)
     with on_terminal("run", "Go.", address=sidecar.target) as terminal:
         terminal.until("Let me wait.")
-        terminal.until("⠋ wait(seconds=1.0)  none")
         status = terminal.end()
     assert status == 0
-    assert re.search(r"✓ wait\(seconds=1\.0\)  none  [\d.]+ s  ok: waited", terminal.text), terminal.text
+    assert re.search(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] wait\(seconds=2\.0\)  none", terminal.text), terminal.text
+    assert re.search(r"✓ wait\(seconds=2\.0\)  none  [\d.]+ s  ok: waited", terminal.text), terminal.text
     assert '✗ fail(why="no luck")  none' in terminal.text
     assert terminal.text.count("That was long.") == 1
     assert "complete in" in terminal.text
@@ -95,9 +95,10 @@ def test_arguments_that_are_too_long_to_be_seen_are_not_decided_here(
 
 
 def test_a_line_that_is_typed_reaches_the_model_at_the_end_and_after_a_mark_before_its_next_answer(
-    scripted_model: ScriptedModel, sidecar: Sidecar
+    scripted_model: ScriptedModel, sidecar: Sidecar, folder: Path
 ) -> None:
-    scripted_model.calls(("wait", {"seconds": 2.0}))
+    typed = folder / "signals/typed"
+    scripted_model.calls(("hold", {"path": str(typed)}))
     scripted_model.says("First.")
     scripted_model.says("Second.")
     with on_terminal("run", "Go.", address=sidecar.target) as terminal:
@@ -106,6 +107,7 @@ def test_a_line_that_is_typed_reaches_the_model_at_the_end_and_after_a_mark_befo
         terminal.until("you (at its end): And then?")
         terminal.type("!Be short.\r")
         terminal.until("you (before its next answer): Be short.")
+        typed.touch()
         status = terminal.end()
     assert status == 0
     texts = [[each["content"] for each in body["messages"]] for body in scripted_model.requests()]
@@ -137,7 +139,7 @@ def test_ctrl_c_stops_the_run_and_says_how_to_go_on(scripted_model: ScriptedMode
 def test_answers_that_come_at_once_are_counted_and_the_one_that_won_is_shown(
     scripted_model: ScriptedModel, sidecar: Sidecar
 ) -> None:
-    scripted_model.says("It is not spam.", piece=3, latency=50, times=3)
+    scripted_model.says("It is not spam.", piece=3, latency=500, times=3)
     with on_terminal("run", "Is it spam?", "--replicas", "3", address=sidecar.target) as terminal:
         terminal.until("replica-3: asking scripted")
         terminal.until(" characters")

@@ -18,9 +18,6 @@ from tests.orchestration.runs.bench import model_sidecar
 from tests.orchestration.scripted import ScriptedModel
 from tests.sidecar import Sidecar
 
-WAITED_S = 5
-"""For what is waited out, once it has begun and what it runs in was killed."""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -209,9 +206,10 @@ def test_engines_tools_and_sessions_are_completed(
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_shown_twice(
-    scripted_model: ScriptedModel, sidecar: Sidecar
+    scripted_model: ScriptedModel, sidecar: Sidecar, folder: Path
 ) -> None:
-    scripted_model.calls(("wait", {"seconds": 2.0}), text="One moment.")
+    let_go = folder / "signals/met-again"
+    scripted_model.calls(("hold", {"path": str(let_go)}), text="One moment.")
     scripted_model.says("Done.")
     with relay(sidecar.target) as network, _started("run", "Go.", "--json", address=network.address) as process:
         events = [_event(process)]
@@ -220,6 +218,9 @@ def test_a_lost_connection_is_made_again_and_nothing_is_shown_twice(
         network.cut()
         _line(process, "The connection was lost")
         network.mend()
+        while events[-1]["event"] != "started":  # again
+            events.append(_event(process))
+        let_go.touch()
         stdout, _ = process.communicate(timeout=TIMEOUT_S)
     events += map(json.loads, stdout.splitlines())
     joined = [each["joined"] for each in events if each["event"] == "started"]
@@ -233,10 +234,10 @@ def test_a_lost_connection_is_made_again_and_nothing_is_shown_twice(
 def test_a_sidecar_that_is_killed_and_started_again_goes_on_with_the_run(
     scripted_model: ScriptedModel, tmp_path: Path
 ) -> None:
-    place, path = tmp_path / "s", tmp_path / "notes/a"
+    place, path, let_go = tmp_path / "s", tmp_path / "notes/a", tmp_path / "signals/let-go"
     place.mkdir()
     scripted_model.calls(("note", {"path": str(path), "text": "once"}))
-    scripted_model.calls(("wait", {"seconds": WAITED_S}))
+    scripted_model.calls(("hold", {"path": str(let_go)}))
     scripted_model.says("Done.")
     with model_sidecar(scripted_model, tmp_path, at=place) as first:
         process_of = _started("run", "Go.", "--json", address=first.target)
@@ -245,6 +246,7 @@ def test_a_sidecar_that_is_killed_and_started_again_goes_on_with_the_run(
             pass
         first.signal(signal.SIGKILL)
         first.wait()
+    let_go.touch()
     _line(process, "The connection was lost")
     with process_of, model_sidecar(scripted_model, tmp_path, at=place):
         stdout, stderr = process.communicate(timeout=TIMEOUT_S)

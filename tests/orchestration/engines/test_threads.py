@@ -57,7 +57,7 @@ async def test_the_thread_ends_with_what_opened_it_and_so_does_what_is_asked(scr
     await scripted_model.abandoned(1)
     for each in threading.enumerate():
         if each.name == "engines":
-            each.join(10)
+            each.join(60)
     assert "engines" not in {each.name for each in threading.enumerate()}
 
 
@@ -68,7 +68,7 @@ async def test_an_engine_that_cannot_be_opened_says_so_and_leaves_no_thread(monk
             pass
     for each in threading.enumerate():
         if each.name == "engines":
-            each.join(10)
+            each.join(60)
     assert "engines" not in {each.name for each in threading.enumerate()}
 
 

@@ -214,18 +214,18 @@ async def test_a_step_s_time_is_over_and_the_plan_goes_on_where_it_may() -> None
         steps = [tool_step("slow", tool="slow", **fields), tool_step("b", after=["slow"])]
         return run_of(steps, tools_by_name={"slow": lambda _: for_ever(), "echo": lambda _: "b"})
 
-    skipping = run(timeout_s=0.01, on_failure="skip", retries=3)
+    skipping = run(timeout_s=0.3, on_failure="skip", retries=3)
     assert (await carry_out(skipping)).output_json == '"b"'
     assert skipping.cancelled == ["slow-0-1"]
-    error = await failure_of(run(timeout_s=0.01))
+    error = await failure_of(run(timeout_s=0.3))
     assert (error.code, error.retryable, error.details["step"]) == (Code.TOOL_TIMEOUT, False, "slow")
 
 
 async def test_the_policy_bounds_each_step_s_time_and_a_longer_one_of_the_step_does_not_help() -> None:
-    policy = PlanPolicy(step_timeout_s=0.01)
+    policy = PlanPolicy(step_timeout_s=0.3)
     run = run_of([infer_step("a", timeout_s=3600, on_failure="skip")], policy=policy, answers={"a-0-1": for_ever})
     error = await failure_of(run)
-    assert (error.code, error.details["timeout_s"]) == (Code.INFERENCE_MODEL_UNAVAILABLE, 0.01)
+    assert (error.code, error.details["timeout_s"]) == (Code.INFERENCE_MODEL_UNAVAILABLE, 0.3)
     each = {"name": "m", "kind": "map", "over": [1, 2], "do": {"kind": "tool", "tool": "slow"}}
     over = run_of([each], policy=policy, tools_by_name={"slow": lambda _: for_ever()})
     assert (await failure_of(over)).code is Code.TOOL_TIMEOUT

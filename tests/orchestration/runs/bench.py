@@ -47,6 +47,15 @@ NOTES = '''
         time.sleep(seconds)
         return "waited"
 
+    @plugin.tool(side_effects="read", requires=["read"], timeout_s=60)
+    def hold(path: str, ctx: Context, updates: int = 1) -> str:
+        """Wait until there is a file."""
+        for number in range(updates):
+            ctx.update("waiting", progress=number, total=updates)
+        while not Path(path).exists():
+            time.sleep(0.01)
+        return "let go"
+
     @plugin.tool(side_effects="write", requires=["write"])
     def note(path: str, text: str) -> str:
         """Append a line to a file."""
@@ -76,7 +85,10 @@ def model_sidecar(
     at: Path | None = None,
     server: str = "",
 ) -> Iterator[Sidecar]:
-    """A sidecar with the plugin `notes`, which may write in `folder / "notes"`, and the scripted model's engine."""
+    """A sidecar with the plugin `notes`, and the scripted model's engine.
+
+    The plugin may write in `folder / "notes"`, and read in `folder / "signals"`.
+    """
     plugin = folder / "plugin"
     if not plugin.exists():
         write_plugin(plugin, "notes", NOTES)
@@ -84,7 +96,10 @@ def model_sidecar(
     written.mkdir(exist_ok=True)
     written.chmod(0o777)
     table = "" if model is None else model.engine_table(raw=raw, more=engine)
-    grants = f'max_side_effects = "write"\nwrite = [{json.dumps(str(written))}]\n'
+    signals = folder / "signals"
+    signals.mkdir(exist_ok=True)
+    signals.chmod(0o755)
+    grants = f'max_side_effects = "write"\nread = [{json.dumps(str(signals))}]\nwrite = [{json.dumps(str(written))}]\n'
     for name in ("note", "slow_note"):
         grants += f'[plugin.tools.{name}]\npermission = "{permission}"\n'
     with running_sidecar([(plugin, grants)], more=f"{table}\n{more}", at=at, server=server) as sidecar:

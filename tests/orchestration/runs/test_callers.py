@@ -19,7 +19,7 @@ from .bench import asked, model_sidecar, refused, run, runs_of
 CALLERS = """
 [[caller]]
 name = "one"
-tools = ["add", "wait"]
+tools = ["add", "hold", "wait"]
 [[caller]]
 name = "two"
 tools = ["*"]
@@ -49,12 +49,13 @@ async def test_a_run_has_its_callers_rights_and_nobody_elses_runs(
             assert (await run(stub, asked("More?", session_id="s"), one)).content == "Two."
     assert [each.error.code for each in response.tool_calls_made] == ["TOOL_DENIED", ""]
     offered = [each["function"]["name"] for each in scripted_model.requests()[0]["tools"]]
-    assert offered == ["add", "wait"]
+    assert offered == ["add", "hold", "wait"]
     assert not (tmp_path / "notes/a").exists()
 
 
 async def test_a_run_is_steered_by_its_caller_alone(scripted_model: ScriptedModel, tmp_path: Path) -> None:
-    scripted_model.says("Slow.", latency=1_500)
+    told = tmp_path / "signals/told"
+    scripted_model.calls(("hold", {"path": str(told)}))
     said = [pb.Message(role=pb.MESSAGE_ROLE_USER, text="And?")]
     scripted_model.says("And so on.")
     with model_sidecar(scripted_model, tmp_path, more=CALLERS, server=LISTEN) as sidecar:
@@ -67,9 +68,11 @@ async def test_a_run_is_steered_by_its_caller_alone(scripted_model: ScriptedMode
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.SteerRun(steering, metadata=two)
             await stub.SteerRun(steering, metadata=one)
+            told.touch()
             response = await running
     assert refused(caught.value)[0] is grpc.StatusCode.NOT_FOUND
     assert response.content == "And so on."
+    assert [each["content"] for each in scripted_model.requests()[1]["messages"]].count("And?") == 1
 
 
 async def test_budgets_end_a_run_by_name(scripted_model: ScriptedModel, tmp_path: Path) -> None:
@@ -92,12 +95,15 @@ async def test_budgets_end_a_run_by_name(scripted_model: ScriptedModel, tmp_path
 
 
 async def test_no_more_runs_than_the_operator_allows(scripted_model: ScriptedModel, tmp_path: Path) -> None:
-    scripted_model.says("Slow.", latency=1_000, times=None)
+    refused_one = tmp_path / "signals/refused-one"
+    scripted_model.calls(("hold", {"path": str(refused_one)}))
+    scripted_model.says("Slow.")
     with model_sidecar(scripted_model, tmp_path, more="[orchestration]\nmax_runs = 1\n") as sidecar:
         async with runs_of(sidecar) as stub:
             running = asyncio.create_task(run(stub, asked()))
             await scripted_model.arrived(1)
             assert await status_of(stub, asked(), None) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            refused_one.touch()
             assert (await running).content == "Slow."
 
 

@@ -96,7 +96,7 @@ async def test_a_model_is_offered_what_the_request_allows(scripted_model: Script
             await run(stub, asked(allowed_tools=["add", "unknown"]))
             await run(stub, asked(no_tools=True))
     offered = [[tool["function"]["name"] for tool in each.get("tools") or ()] for each in scripted_model.requests()]
-    assert offered == [["add", "fail", "note", "slow_note", "stop", "wait"], ["add"], []]
+    assert offered == [["add", "fail", "hold", "note", "slow_note", "stop", "wait"], ["add"], []]
 
 
 async def test_without_an_engine_a_run_says_what_to_do(tmp_path: Path) -> None:
@@ -140,7 +140,8 @@ async def test_a_deadline_ends_a_run(scripted_model: ScriptedModel, tmp_path: Pa
 async def test_messages_from_outside_reach_the_model_and_prolong_the_run(
     scripted_model: ScriptedModel, tmp_path: Path
 ) -> None:
-    scripted_model.calls(("wait", {"seconds": 1.0}))
+    told_all = tmp_path / "signals/told-all"
+    scripted_model.calls(("hold", {"path": str(told_all)}))
     scripted_model.says("First.")
     scripted_model.says("Second.")
     with model_sidecar(scripted_model, tmp_path) as sidecar:
@@ -151,6 +152,7 @@ async def test_messages_from_outside_reach_the_model_and_prolong_the_run(
             for kind, text in ((pb.STEER_KIND_STEER, "Be short."), (pb.STEER_KIND_FOLLOW_UP, "And then?")):
                 said = [pb.Message(role=pb.MESSAGE_ROLE_USER, text=text)]
                 await stub.SteerRun(pb.SteerRunRequest(request_id="steered", messages=said, kind=kind))
+            told_all.touch()
             response = await running
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.SteerRun(pb.SteerRunRequest(request_id="steered", messages=said))

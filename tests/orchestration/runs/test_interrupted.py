@@ -19,6 +19,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.orchestration.scripted import ScriptedModel
 from tests.rpc.support import reason_of
+from tests.sidecar import Sidecar
 
 from .bench import TIMEOUT_S, asked, model_sidecar, run, runs_of
 
@@ -50,6 +51,13 @@ def fill(path: Path) -> None:
         path.write_bytes(b"x" * DISK)
 
 
+def shut_down(sidecar: Sidecar, let_go: Path) -> None:
+    """Have it shut down, and then the tool end that it waits for."""
+    sidecar.signal()
+    sidecar.logged(event="draining")
+    let_go.touch()
+
+
 async def interrupted(stub: Any, request: pb.SystemRequest, interrupt: Callable[[], object]) -> str:
     """Why a run breaks off that is interrupted once its tool says something."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -68,17 +76,17 @@ async def _until_the_end(stub: Any, request: pb.SystemRequest, interrupt: Callab
 async def test_a_plan_that_a_shutdown_interrupts_goes_on_with_the_steps_that_are_left(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path
 ) -> None:
-    note = {"path": str(tmp_path / "notes/a"), "text": "one"}
+    note, let_go = {"path": str(tmp_path / "notes/a"), "text": "one"}, tmp_path / "signals/let-go"
     steps = [
         {"name": "note", "kind": "tool", "tool": "note", "arguments": note},
-        {"name": "wait", "kind": "tool", "tool": "wait", "arguments": {"seconds": 4}, "after": ["note"]},
+        {"name": "wait", "kind": "tool", "tool": "hold", "arguments": {"path": str(let_go)}, "after": ["note"]},
         {"name": "say", "kind": "infer", "prompt": "Say it.", "after": ["wait"]},
     ]
     plan = json.dumps({"steps": steps, "output": {"$from": "say"}})
     request = asked(request_id="plan", mode=pb.MODE_PLAN, plan=pb.PlanOptions(plan_json=plan))
     with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
         async with runs_of(sidecar) as stub:
-            assert await interrupted(stub, request, sidecar.signal) == "DRAINING"
+            assert await interrupted(stub, request, lambda: shut_down(sidecar, let_go)) == "DRAINING"
         assert sidecar.wait() == 0
     assert scripted_model.requests() == []
     scripted_model.says("Said.")
@@ -92,8 +100,10 @@ async def test_a_plan_that_a_shutdown_interrupts_goes_on_with_the_steps_that_are
 async def test_whoever_has_much_to_read_of_a_run_yet_is_told_that_a_shutdown_interrupts_it(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path
 ) -> None:
+    let_go = tmp_path / "signals/let-go"
+    held = {"path": str(let_go), "updates": UPDATES}
     steps = [
-        {"name": "wait", "kind": "tool", "tool": "wait", "arguments": {"seconds": 1, "updates": UPDATES}},
+        {"name": "wait", "kind": "tool", "tool": "hold", "arguments": held},
         {"name": "say", "kind": "infer", "prompt": "Say it.", "after": ["wait"]},
     ]
     plan = pb.PlanOptions(plan_json=json.dumps({"steps": steps, "output": {"$from": "say"}}))
@@ -110,7 +120,7 @@ async def test_whoever_has_much_to_read_of_a_run_yet_is_told_that_a_shutdown_int
                     if each.HasField("started"):
                         begun += 1
                         if begun == FOLLOWERS + 1:
-                            sidecar.signal()
+                            shut_down(sidecar, let_go)
             except grpc.aio.AioRpcError as error:
                 return reason_of(error)
             return "ended without a word"
@@ -126,16 +136,16 @@ async def test_whoever_has_much_to_read_of_a_run_yet_is_told_that_a_shutdown_int
 async def test_a_run_whose_journal_cannot_be_written_goes_on_once_it_can(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path, small_disk: Path
 ) -> None:
-    note = {"path": str(tmp_path / "notes/a"), "text": "one"}
+    note, let_go = {"path": str(tmp_path / "notes/a"), "text": "one"}, tmp_path / "signals/let-go"
     scripted_model.calls(("note", note))
-    scripted_model.calls(("wait", {"seconds": 1}))
+    scripted_model.calls(("hold", {"path": str(let_go)}))
     scripted_model.says("Noted.")
     server = f'state_dir = "{small_disk}"\nlisten = ["unix:{state}/fh.sock"]\n'
     request = asked(request_id="full")
     with model_sidecar(scripted_model, tmp_path, at=state, server=server) as sidecar:
         async with runs_of(sidecar) as stub, sidecar.channel() as channel:
             ballast = small_disk / "ballast"
-            assert await interrupted(stub, request, lambda: fill(ballast)) == "JOURNAL_UNAVAILABLE"
+            assert await interrupted(stub, request, lambda: (fill(ballast), let_go.touch())) == "JOURNAL_UNAVAILABLE"
             ballast.unlink()
             asking = health_pb2.HealthCheckRequest(service="journal")
             async with asyncio.timeout(TIMEOUT_S):

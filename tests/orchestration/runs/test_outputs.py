@@ -116,7 +116,7 @@ async def test_a_run_that_is_out_of_time_is_cancelled_with_what_it_asked(
 ) -> None:
     scripted_model.says('{"n": 1}', streamingProfile={"ttft": 60_000}, times=None)
     output = pb.OutputContract(schema_json=NUMBER)
-    request = asked(mode=mode, output=output, no_tools=True, hints=pb.ExecutionHints(timeout=Duration(seconds=1)))
+    request = asked(mode=mode, output=output, no_tools=True, hints=pb.ExecutionHints(timeout=Duration(seconds=5)))
     with model_sidecar(scripted_model, tmp_path) as sidecar:
         async with runs_of(sidecar) as stub:
             response = await run(stub, request)

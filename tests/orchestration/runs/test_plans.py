@@ -85,11 +85,11 @@ async def test_a_model_makes_the_plan_and_mends_it_and_its_steps_are_held_agains
 async def test_a_plan_that_a_kill_interrupts_goes_on_where_its_record_ends(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path
 ) -> None:
-    note = {"path": str(tmp_path / "notes/a"), "text": {"$from": "word"}}
+    note, let_go = {"path": str(tmp_path / "notes/a"), "text": {"$from": "word"}}, tmp_path / "signals/let-go"
     request = planned(
         {"name": "word", "kind": "infer", "prompt": "One word."},
         tool("write", "note", arguments=note),
-        tool("rest", "wait", arguments={"seconds": 2}, after=["write"]),
+        tool("rest", "hold", arguments={"path": str(let_go)}, after=["write"]),
         {"name": "tell", "kind": "infer", "prompt": ["Tell of ", {"$from": "rest"}]},
         request_id="killed",
     )
@@ -97,6 +97,7 @@ async def test_a_plan_that_a_kill_interrupts_goes_on_where_its_record_ends(
     with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
         async with runs_of(sidecar) as stub:
             await killed_at(sidecar, stub, request, "tool_update")
+    let_go.touch()
     scripted_model.says("It waited.")
     with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
         async with runs_of(sidecar) as stub:

@@ -71,12 +71,14 @@ async def test_a_run_that_a_kill_interrupts_goes_on_where_its_record_ends(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path
 ) -> None:
     note = {"path": str(tmp_path / "notes/a"), "text": "one"}
+    let_go = tmp_path / "signals/let-go"
     scripted_model.calls(("note", note), usage=(100, 50))
-    scripted_model.calls(("wait", {"seconds": 2}))
+    scripted_model.calls(("hold", {"path": str(let_go)}))
     request = asked(request_id="killed")
     with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
         async with runs_of(sidecar) as stub:
             await killed_at(sidecar, stub, request, "tool_update")
+    let_go.touch()
     scripted_model.says("Noted, and waited.")
     with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
         async with runs_of(sidecar) as stub:

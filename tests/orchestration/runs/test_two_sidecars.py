@@ -20,7 +20,7 @@ from tests.rpc.support import reason_of
 from tests.sidecar import Sidecar
 
 from .bench import asked, model_sidecar, run, runs_of
-from .test_resuming import killed_at
+from .test_stopping import begun
 
 BOUND_S = 30.0
 
@@ -51,13 +51,18 @@ async def test_one_of_two_that_get_a_request_at_once_carries_it_out(
     async with runs_of(pair[0]) as one, runs_of(pair[1]) as two:
         for number in range(8):
             scripted_model.clear()
-            scripted_model.calls(("note", {"path": str(tmp_path / "notes/a"), "text": str(number)}))
-            scripted_model.says("Noted.", latency=200)
+            let_go = tmp_path / f"signals/let-go-{number}"
+            note = {"path": str(tmp_path / "notes/a"), "text": str(number)}
+            scripted_model.calls(("note", note), ("hold", {"path": str(let_go)}))
+            scripted_model.says("Noted.")
             request = asked(request_id=f"both-{number}")
-            said = await asyncio.gather(run(one, request), run(two, request), return_exceptions=True)
-            refused = [each for each in said if isinstance(each, grpc.aio.AioRpcError)]
-            (done,) = [each for each in said if not isinstance(each, BaseException)]
-            assert [reason_of(each) for each in refused] == ["RUN_ELSEWHERE"]
+            tasks = [asyncio.create_task(run(each, request)) for each in (one, two)]
+            (refused,), (other,) = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await refused
+            assert reason_of(caught.value) == "RUN_ELSEWHERE"
+            let_go.touch()
+            done = await other
             assert len(scripted_model.requests()) == 2, "nothing was asked twice"
             assert await run(one, request) == done == await run(two, request)
     assert (tmp_path / "notes/a").read_text().split() == [str(number) for number in range(8)]
@@ -66,17 +71,19 @@ async def test_one_of_two_that_get_a_request_at_once_carries_it_out(
 async def test_another_goes_on_once_the_one_that_carries_it_out_is_dead(
     pair: tuple[Sidecar, Sidecar, str], scripted_model: ScriptedModel, tmp_path: Path
 ) -> None:
+    let_go = tmp_path / "signals/let-go"
     scripted_model.calls(("note", {"path": str(tmp_path / "notes/a"), "text": "one"}))
-    scripted_model.calls(("wait", {"seconds": 3}))
+    scripted_model.calls(("hold", {"path": str(let_go)}))
     scripted_model.says("Noted, and waited.")
     request = asked(request_id="left")
     async with runs_of(pair[0]) as one, runs_of(pair[1]) as two:
-        killing = asyncio.create_task(killed_at(pair[0], one, request, "tool_update"))
-        await scripted_model.arrived(2)
+        await begun(one, request)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await run(two, request)
         assert reason_of(caught.value) == "RUN_ELSEWHERE"
-        await killing
+        pair[0].signal(signal.SIGKILL)
+        await asyncio.to_thread(pair[0].wait)
+        let_go.touch()
         response = None
         async with asyncio.timeout(BOUND_S):
             while response is None:  # until the server has seen that the dead one's connection ended
