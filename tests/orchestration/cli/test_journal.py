@@ -29,7 +29,7 @@ def recorded(model_server: ScriptedModel, tmp_path_factory: pytest.TempPathFacto
     """A run of a session that called a tool and had to ask twice, and one that failed."""
     model_server.clear()
     model_server.calls(("add", {"a": 1, "b": 2}), ("rm", {}))
-    model_server.fails(503)
+    model_server.fails(429, retry_after=2)  # a wait that is long enough to be drawn
     model_server.says("3")
     model_server.fails(401)
     with model_sidecar(model_server, tmp_path_factory.mktemp("shown"), engine="attempts = 2") as sidecar:
