@@ -84,9 +84,8 @@ class Template:
                     problem = f'"{name}" may be missing: require it, give it a default, or put it beneath an `if` of it'
                     found[word.place, name, problem] = None
                 if name in properties and not is_text(properties[name], arrays=True):
-                    found[
-                        word.place, name, f'"{name}" is {NO_TEXT}, nor an array of those: it can\'t stand in a command'
-                    ] = None
+                    problem = f'"{name}" is {NO_TEXT}, nor an array of those: it can\'t stand in a command'
+                    found[word.place, name, problem] = None
         return list(found)
 
     def render(self, arguments: Mapping[str, object]) -> list[str]:
@@ -147,7 +146,7 @@ def is_text(schema: object, *, arrays: bool) -> bool:
     `arrays`: one whose items can, does too.
     """
     types = schema.get("type") if isinstance(schema, Mapping) else None
-    given = {types} if isinstance(types, str) else {*types} if isinstance(types, list) else set()
+    given = {each for each in (types if isinstance(types, list) else [types]) if isinstance(each, str)}
     if isinstance(schema, Mapping) and arrays and "array" in given:
         return is_text(schema.get("items"), arrays=False)
     return not given or bool(given & {"string", "number", "integer", "boolean"})

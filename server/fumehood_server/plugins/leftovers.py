@@ -1,6 +1,6 @@
-"""Removal of what plugins were run from that nothing leads to any more: environments, and copies of removed plugins.
+"""Removal of what plugins were run from that nothing leads to any more, and of what killed commands left half made.
 
-And of what commands that were killed left half made.
+The former are environments, and copies of removed plugins.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Removed:
 
 
 def remove_leftovers(config: SidecarConfig, store: PluginStore) -> tuple[Path, ...]:
-    """Remove the environments of `state_dir` that nobody has used for days and that no plugin leads to: returns those.
+    """Remove environments of `state_dir` that nobody has used for days and no plugin leads to, and what is half made.
 
-    Those of the configuration's folders and of the copies that are pinned stay, whether they are in use or not. What a
-    killed `plugin build`, `plugin add` or sidecar left half made goes too. Blocks.
+    Environments of the configuration's folders and of the copies that are pinned stay, in use or not. Half made is what
+    a killed `plugin build`, `plugin add` or sidecar left. Returns the environments. Blocks.
 
     Raises:
         ConfigError: the lock can't be read.

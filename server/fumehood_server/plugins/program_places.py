@@ -11,14 +11,17 @@ from fumehood_server.plugins.launch.program import BuiltProgram
 
 
 def writable_program(writable: Iterable[str], name: str, built: BuiltProgram) -> tuple[Reason, ...]:
-    """Why the program of the plugin `name` isn't run, where plugins are granted writing to the paths `writable`."""
+    """Why the program of the plugin `name` isn't run, where plugins are granted writing to the paths `writable`.
+
+    Whatever other path it has: a folder can be mounted in several places.
+    """
     folders = {Path(path) for path in writable}
-    shown = {Path(mount.source) for mount in built.runtime if mount.source} if folders else set()
-    mounts = read_mounts()
+    if not folders:
+        return ()
+    mounts, shown = read_mounts(), {Path(mount.source) for mount in built.runtime if mount.source}
     for granted in sorted(folders):
         for source in sorted(shown):
-            real = source.resolve()
-            if real.is_relative_to(granted) or granted.is_relative_to(real) or mounts.overlap(granted, real):
+            if mounts.overlap(granted, source.resolve()):
                 message = f'{name} runs from "{source}", and a plugin is granted writing to "{granted}"'
                 return (Reason("program_writable", message, "grant a narrower folder, or install it elsewhere"),)
     return ()
