@@ -25,7 +25,7 @@ BUF := tools/npm/node_modules/.bin/buf
 # `make test` leaves to `make test-slow` what says why it is slow (pytest.mark.slow).
 # Processes that run tests: more than processors, since much of it waits. 0: pytest itself, as without xdist.
 TEST_WORKERS ?= 4
-PYTEST := pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
+PYTEST := python -m tools.run_tests --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 # What test-libraries tries.
 LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # The official MCP servers for Python that tests and the benchmark host.

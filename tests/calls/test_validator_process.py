@@ -31,6 +31,7 @@ from fumehood_server.validation.documents import MAX_FAULTS, Accepted, Document,
 from fumehood_server.validation.schemas import Validators
 
 from tests.calls.fake import BOUND_S, FakePools, FakeTools, FakeWorker, answered, code_of, ended, request, tool
+from tests.loop_steps import least_s
 
 OBJECT = '{"type":"object"}'
 POINTS = '{"type":"object","properties":{"points":{"items":{"type":"array","items":{"type":"integer"}}}}}'
@@ -86,9 +87,13 @@ async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks:
     here_s = time.process_time() - begin
     assert here_s > 0.02
     for each in (points, document(items('{"n":1.0}'), ROWS)):
-        begin = time.process_time()
-        assert isinstance(await checks.check_beside(("me",), each), Accepted)
-        assert time.process_time() - begin < max(0.02, here_s / 10)  # of which a slow machine makes more than 20 ms
+
+        async def checked_s(which: Document = each) -> float:
+            begin = time.process_time()
+            assert isinstance(await checks.check_beside(("me",), which), Accepted)
+            return time.process_time() - begin
+
+        assert await least_s(checked_s) < max(0.02, here_s / 10)  # of which a slow machine makes more than 20 ms
 
 
 async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> None:

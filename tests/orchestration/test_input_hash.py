@@ -16,7 +16,7 @@ from fumehood_server.telemetry.loop_watchdog import NOTED_S
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.orchestration.held_up import held_up_s
+from tests.loop_steps import held_up_s
 
 LONG = Message(role=Role.USER, text="\x01" * 1_000_000)
 """6 MB of JSON."""

@@ -118,4 +118,4 @@ def test_no_pattern_that_is_taken_holds_the_interpreter_for_long(folder: Path, p
     started = time.thread_time()
     rules.ignores(name, is_folder=False)
     # Processor time of this thread, in which no other ran: 10 ms where it is slow, minutes at five stars.
-    assert time.thread_time() - started < 0.2
+    assert time.thread_time() - started < 1

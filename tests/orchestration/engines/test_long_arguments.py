@@ -7,7 +7,7 @@ from fumehood_server.orchestration.engines.conversion import ArgumentReader
 from fumehood_server.orchestration.messages import Message, Role, ToolUse
 from fumehood_server.telemetry.loop_watchdog import NOTED_S
 
-from tests.orchestration.held_up import held_up_s
+from tests.loop_steps import held_up_s
 
 TOO_MUCH = '{"list":[' + f'{{"a":[{"1.5," * 11}2.5]}},' * 18_000 + "{}]}"
 

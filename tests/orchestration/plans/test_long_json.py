@@ -19,7 +19,7 @@ from fumehood_server.validation.strict_json import JsonError, parse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.orchestration.held_up import held_up_s
+from tests.loop_steps import held_up_s
 from tests.orchestration.plans.fake import FakeRun, failure_of, request_for, tool_step
 
 OBJECTS = '{"list":[' + f'{{"a":[{"1.5," * 11}2.5]}},' * 25_000 + "{}]}"
