@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from fumehood_sandbox import launch
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import LogSink, Pools
 from fumehood_server.workers.pools.per_call import PerCallPool
+from fumehood_server.workers.process import frame_dispatch
 from fumehood_server.workers.process.lifecycle import EndRequest
 from fumehood_server.workers.process.worker import ProcessWorker
 
@@ -54,6 +58,25 @@ async def test_process_is_killed_where_asking_it_to_end_fails(faulty: bool) -> N
     assert asked, "control: it was asked"
     assert worker.state is WorkerState.DEAD
     assert processes(token) == []
+
+
+async def test_call_whose_result_cant_be_taken_ends_at_once_and_the_next_call_gets_another_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(bench.spec(isolation=Isolation.PROCESS), max_workers=1)
+    assert await bench.run("result = 1", spec=spec) == 1
+    (before,) = (info.worker_id for info in bench.pools.workers())
+
+    def result(*_: object, **__: object) -> None:
+        raise RuntimeError("of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(frame_dispatch.messages, "result", result)
+        error = (await bench.call("result = 1", spec=spec)).error
+    assert error is not None
+    assert (error.code, error.details["reason"]) == (Code.TOOL_EXECUTION_FAILED, "internal_error")
+    assert await bench.run("result = 1", spec=spec) == 1
+    assert before not in {info.worker_id for info in bench.pools.workers()}
 
 
 async def test_zygote_that_must_end_takes_its_calls_along_and_the_next_call_gets_another(bench: Bench) -> None:

@@ -41,6 +41,9 @@ class Worker:
     in_steps: frozenset[int] = frozenset()
     """Frames that are taken in `STEPS` steps."""
     steps: int = 0
+    faulty: int = 0
+    """A frame that can't be taken."""
+    faults: int = 0
     writer: PipeWriter | None = None
     reader: FrameReader | None = None
 
@@ -70,12 +73,18 @@ class Worker:
         self.hear(number)
 
     def hear(self, number: int) -> None:
+        if number == self.faulty:
+            raise RuntimeError("of ours")
         self.heard.append(number)
         self.closed = number == self.close_after
 
     def take_violation(self, violation: Violation, problem: str) -> None:
         assert problem
         self.problems.append(violation)
+
+    def take_fault(self, error: Exception) -> None:
+        assert str(error) == "of ours"
+        self.faults += 1
 
     def take_end(self) -> None:
         self.ends += 1
@@ -248,6 +257,24 @@ async def test_a_frame_that_is_taken_in_steps_comes_before_the_next_and_lets_the
     assert worker.heard == [1, 2, 3, 4]
     assert worker.steps == 2 * STEPS
     assert max(after - before for before, after in itertools.pairwise(steps)) <= PORTION_ITEMS
+
+
+@pytest.mark.parametrize("number", [1, FRAMES_AT_ONCE + 2], ids=["at once", "in its turn"])
+@pytest.mark.parametrize("in_steps", [False, True])
+async def test_a_frame_that_cant_be_taken_ends_the_reading_and_is_told_once(
+    worker: Worker, number: int, in_steps: bool
+) -> None:
+    worker.faulty, worker.in_steps = number, frozenset({number} if in_steps else ())
+    reader = worker.read_from()
+    worker.say(*range(1, number + 3))
+    async with asyncio.timeout(BOUND_S):
+        while not worker.faults:
+            await iteration()
+    for _ in range(5):
+        await iteration()
+    assert worker.heard == list(range(1, number))
+    assert worker.faults == 1
+    assert reader.ended
 
 
 @pytest.mark.parametrize("how", ["stopped", "closed"])

@@ -206,6 +206,15 @@ def internal_error(plugin: str, error: Exception) -> CallError:
     )
 
 
+def unread_error(plugin: str, error: Exception) -> CallError:
+    """The sidecar itself failed while it took what a worker said. We must mend it."""
+    return CallError(
+        code=Code.TOOL_EXECUTION_FAILED,
+        message=f'the sidecar failed while it took what plugin "{plugin}" said, and ended it: {type(error).__name__}',
+        details={"plugin": plugin, "phase": "call", "reason": "internal_error"},
+    )
+
+
 def unsendable_error(problem: ValueError) -> CallError:
     """A call holds text that no protobuf string can hold, so it was never sent. Its caller must mend it."""
     return CallError(code=Code.TOOL_EXECUTION_FAILED, message=f"the call can't be sent: {problem}")

@@ -10,6 +10,7 @@ import orjson
 from fumehood.v1 import plugin_pb2
 
 from fumehood_server.model.worker import WorkerState
+from fumehood_server.telemetry import get_logger
 from fumehood_server.token_bucket import TokenBucket
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
@@ -94,6 +95,12 @@ class FrameDispatcher:
         """See `FrameHandler`."""
         self._to.life.violated(violation, problem)
 
+    def take_fault(self, error: Exception) -> None:
+        """See `FrameHandler`."""
+        to = self._to
+        get_logger().error("a plugin's frame could not be taken", exc_info=error, worker_id=to.worker_id)
+        to.life.fail(faults.unread_error(to.plugin, error))
+
     def take_end(self) -> None:
         """See `FrameHandler`."""
         self._to.life.pipe_closed(Violation.STDOUT_CLOSED, "it closed its stdout")
@@ -160,10 +167,12 @@ class FrameDispatcher:
 
     def _take_result(self, message: plugin_pb2.Result, size: int) -> None:
         to = self._to
-        attempt = to.table.under_way.pop(message.invocation_id, None)
+        attempt = to.table.under_way.get(message.invocation_id)
         if attempt is None:
             self._refuse_stray(message.invocation_id, Violation.SECOND_RESULT, "it sent two results for one call")
             return
+        result = messages.result(message, output_bytes=attempt.output_bytes + size)
+        del to.table.under_way[message.invocation_id]
         attempt.output_bytes += size
         to.table.served += 1
         to.requests.end(attempt.invocation_id)
@@ -171,7 +180,6 @@ class FrameDispatcher:
             finished = not message.HasField("error")
             attempt.fail(attempt.cancelled_error(EscalationStep.CANCEL_FRAME, tool_finished=finished))
         else:
-            result = messages.result(message, output_bytes=attempt.output_bytes)
             if result.error is not None:
                 result = replace(result, error=to.limits.attribute_failure(result.error, attempt))
             attempt.resolve(result)

@@ -54,6 +54,9 @@ class FrameHandler(Protocol):
     def take_violation(self, violation: Violation, problem: str) -> None:
         """The stream is not one of frames: nothing more can be read."""
 
+    def take_fault(self, error: Exception) -> None:
+        """A frame could not be taken, by a fault of the sidecar's: nothing more is read, since a part may be lost."""
+
     def take_end(self) -> None:
         """The process closed its stdout. Whether that is a fault or just its exit is yet to be seen."""
 
@@ -113,10 +116,14 @@ class FrameReader(PipeReader):
 
     def _hand_on(self) -> bool:
         """Hand on one frame, or one step of it. False: there is no other one until more is read."""
-        if self._steps is None or self._handler.closed:
-            return self._hand_on_frame()
-        if next(self._steps, _TAKEN) is _TAKEN:
-            self._steps = None
+        try:
+            if self._steps is None or self._handler.closed:
+                return self._hand_on_frame()
+            if next(self._steps, _TAKEN) is _TAKEN:
+                self._steps = None
+        except Exception as error:  # noqa: BLE001 - raised into the loop, it would leave calls without an end
+            self.stop()
+            self._handler.take_fault(error)
         return not self.ended
 
     def _hand_on_frame(self) -> bool:
