@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from fumehood_server.cli.mcp_import.node_version import old_node
+from fumehood_server.config.config import SandboxConfig
 
 from tests.cli.command import fumehood
 from tests.mcp_import import servers
@@ -94,19 +96,44 @@ def test_a_node_whose_fetch_looks_at_no_proxy_is_told_by_its_version(
     node.write_text(f"#!/bin/sh\necho {version}\n")
     node.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert old_node("node") == (version if is_old else "")
-    assert not old_node("python3")
+    assert old_node("node", tmp_path, SandboxConfig()) == (version if is_old else "")
+    assert not old_node("python3", tmp_path, SandboxConfig())
 
 
+@pytest.mark.parametrize(("version", "is_old"), [("v20.20.2", True), ("v24.0.0", False), ("x", False)])
+def test_a_node_by_its_path_is_told_by_its_version_and_asked_in_a_sandbox(
+    tmp_path: Path, version: str, is_old: bool
+) -> None:
+    node, ran = tmp_path / "bin" / "node", tmp_path / "ran"
+    node.parent.mkdir()
+    for path in (node, node.with_name("other")):
+        path.write_text(f"#!/bin/sh\ntouch {ran} 2> /dev/null\necho {version}\n")
+        path.chmod(0o755)
+    for program in ("./bin/node", str(node)):
+        assert old_node(program, tmp_path, SandboxConfig()) == (version if is_old else "")
+    assert not old_node("./bin/other", tmp_path, SandboxConfig())
+    assert not old_node("./bin/nowhere/node", tmp_path, SandboxConfig())
+    assert not ran.exists()
+    subprocess.run([node], check=True, stdout=subprocess.DEVNULL)  # does what the sandbox kept it from
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["of the PATH", "copied"])
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
-def test_a_server_with_tools_that_reach_out_is_said_to_run_with_an_old_node(tmp_path: Path) -> None:
+def test_a_server_with_tools_that_reach_out_is_said_to_run_with_an_old_node(tmp_path: Path, is_copied: bool) -> None:
     script = write_script(tmp_path, servers.NODE).rename(tmp_path / "code" / "server.js")
-    table = {script.stem: {"command": "node", "args": [str(script)]}}
+    node = "node"
+    if is_copied:
+        node = str(tmp_path / "own" / "node")
+        (tmp_path / "own").mkdir()
+        shutil.copy(Path(shutil.which("node") or "").resolve(), node)
+    table = {script.stem: {"command": node, "args": [str(script)]}}
     (tmp_path / "mcp.json").write_text(json.dumps({"servers": table}))
     (found,) = fumehood(*IMPORT, folder=tmp_path).json["servers"]
     assert found["status"] == "imported", found
     notes = [each for each in found["notes"] if "fetch and https reach no granted host" in each]
-    assert bool(notes) is bool(old_node("node"))
+    assert bool(notes) is bool(old_node("node", tmp_path, SandboxConfig()))
+    assert ("./bin/node" in (Path(found["folder"]) / "plugin.toml").read_text()) is is_copied
 
 
 @needs_npm

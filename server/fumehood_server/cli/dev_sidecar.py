@@ -84,7 +84,7 @@ class DevSidecar:
     """As that of `fumehood_server.app.serve`."""
 
     def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show, *, environments: Path) -> None:
-        """`folder` is private and empty; `plugin` is the plugin's own; `environments` is where packages are found."""
+        """`folder` is of `dev_folder`; `plugin` is the plugin's own; `environments` is where packages are found."""
         self._folder = folder
         self._show = show
         self._started: queue.SimpleQueue[str | None] = queue.SimpleQueue()

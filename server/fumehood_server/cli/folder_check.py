@@ -11,20 +11,21 @@ from typing import Any, TypeVar
 
 from fumehood_sandbox import Level, SandboxUnavailableError, check
 
+from fumehood_server.cli.authors_folder import AuthorsFolder
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
 from fumehood_server.config.config import PluginConfig, SandboxConfig
 from fumehood_server.config.listeners import own_listeners
 from fumehood_server.config.load import default_config
 from fumehood_server.egress import EgressEvent
-from fumehood_server.errors import ConfigError
-from fumehood_server.model.plugin import Grants
+from fumehood_server.errors import ConfigError, WorkerUnavailableError
+from fumehood_server.model.plugin import Grants, WorkerSpec
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
 from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted, granted_by
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.secrets import SecretStore
-from fumehood_server.workers import LogLine, LogSink, WorkerSettings, describe
+from fumehood_server.workers import LogLine, LogSink, ReadyInfo, WorkerSettings, describe
 
 _T = TypeVar("_T")
 _OnLine = Callable[[LogLine], None]
@@ -44,6 +45,7 @@ def check_folder(folder: Path, config: SidecarConfig, on_line: _OnLine, *, with_
     if not with_grants:
         granted = replace(granted, list_with_grants=False)
     return _run_sandboxed(
+        folder.resolve(),
         on_line,
         config,
         lambda ask: check_plugin(
@@ -75,6 +77,7 @@ def propose_folder_pin(
         ConfigError: the lock can't be read.
     """
     return _run_sandboxed(
+        folder.resolve(),
         on_line,
         config,
         lambda ask: propose_pin(
@@ -122,7 +125,7 @@ def config_here() -> SidecarConfig:
         return default_config(Path("/"))  # a path that is too long for the socket, which nobody opens here
 
 
-def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any], Awaitable[_T]]) -> _T:
+def _run_sandboxed(folder: Path, on_line: _OnLine, config: SidecarConfig, work: Callable[[Any], Awaitable[_T]]) -> _T:
     try:
         check(config.sandbox.minimum)
     except SandboxUnavailableError as error:
@@ -135,7 +138,8 @@ def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any]
 
     async def run() -> _T:
         settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
-        logs = LogSink(lambda _plugin, line: on_line(line))
+        names = AuthorsFolder(folder)
+        logs = LogSink(lambda _plugin, line: on_line(replace(line, message=names.named(line.message))))
         # For MCP servers that are asked with what they are granted.
         requests = PluginRequests(
             SecretStore(config.secrets),
@@ -144,7 +148,17 @@ def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any]
             sink=_ignore,
             own=own_listeners(config),
         )
-        return await work(partial(describe, logs=logs, settings=settings, plugin_requests=requests))
+        ask = partial(describe, logs=logs, settings=settings, plugin_requests=requests)
+
+        async def ask_copy(spec: WorkerSpec) -> ReadyInfo:
+            names.note_copy(spec)
+            try:
+                return await ask(spec)
+            except WorkerUnavailableError as error:
+                named = replace(error.error, message=names.named(error.error.message))
+                raise WorkerUnavailableError(named) from error
+
+        return await work(ask_copy)
 
     return asyncio.run(run())
 

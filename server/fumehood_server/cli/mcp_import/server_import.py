@@ -88,7 +88,8 @@ class ServerImport:
         """The version of a Node that is too old, where the server is to reach a host or may be."""
         command = self.plan.command
         reaches = granted["hosts"] or any(tool.side_effects is Level.EXTERNAL for tool in report.tools)
-        return old_node("node" if command.launch is Launch.NPM else command.script) if reaches else ""
+        program = "node" if command.launch is Launch.NPM else command.script
+        return old_node(program, self.folder, self.config.sandbox) if reaches else ""
 
     def tell_prefix(self, prefix: str) -> None:
         """Tell that its tools have other names here, if they have."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -144,11 +143,11 @@ class DevSession:
         from watchfiles import watch
 
         from fumehood_server.cli import output
+        from fumehood_server.cli.dev_folder import private_folder
         from fumehood_server.cli.saved_files import is_source
 
         with ExitStack() as stack:
-            # /tmp and not the plugin's folder: a socket's path may have 107 bytes, and the digest covers that folder.
-            private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-dev-", dir="/tmp")))
+            private = stack.enter_context(private_folder())
             sidecars = stack.enter_context(ExitStack())
             saves = watch(self._folder, watch_filter=None, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
             # The first iteration adds the inotify watch: saves from here on are seen, also while the plugin is checked.
