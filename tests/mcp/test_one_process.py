@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
-from google.protobuf.duration_pb2 import Duration
 
 from tests.mcp.support import Caller, mcp_plugin
 from tests.mcp.web import web_server
 from tests.sidecar import running_sidecar
+
+SECOND_PROCESS_S = 3.0
+"""What a second process, were there one, takes to start and answer."""
 
 
 async def test_tools_of_every_level_share_the_process_that_reaches_granted_hosts(tmp_path: Path) -> None:
@@ -39,13 +42,22 @@ async def test_call_meets_the_state_of_its_one_process_also_while_another_runs(t
         async with sidecar.channel() as channel:
             caller = Caller(channel)
             assert await caller.text("count_up") == "1"
-            # It ends by its timeout, which leaves a second process, were there one, the time to start and answer.
-            slow = pb.CallToolRequest(tool="slow", arguments_json="{}", timeout=Duration(seconds=3))
-            events = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=slow)))
-            async for event in events:
-                if event.HasField("update"):
-                    break
-            assert await caller.text("count") == "1"
+            asking = pb.CallToolRequest(
+                tool="ask_client", arguments_json='{"method": "elicitation/create"}', takes_questions=True
+            )
+            events = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=asking)))
+            question = await anext(event.question async for event in events if event.HasField("question"))
+            counted = asyncio.create_task(caller.text("count"))
+            await asyncio.wait({counted}, timeout=SECOND_PROCESS_S)
+            assert not counted.done()
+            await caller.stub.AnswerQuestion(
+                pb.AnswerQuestionRequest(
+                    call_id=question.call_id,
+                    question_id=question.question_id,
+                    action=tool_pb2.ANSWER_ACTION_DECLINE,
+                )
+            )
+            assert await counted == "1"
 
 
 async def test_process_for_each_call_is_refused_beside_one_process(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from tests.sidecar import running_sidecar
 
 REVISIONS = pytest.mark.parametrize("prefix", ["", "new_"], ids=["2025-11-25", "2026-07-28"])
 ELICITATION = "elicitation/create"
+TIMEOUT_S = 5
+"""Of a tool that asks: what its process takes before and after the answer."""
 
 
 def asking(prefix: str, call_id: str = "", /, *, of: str = ELICITATION, **more: Any) -> pb.StreamToolRequest:
@@ -216,17 +218,20 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
 
 
 async def test_timeout_of_the_tool_stands_still_while_a_person_thinks(tmp_path: Path) -> None:
-    tools = "[plugin.tools.ask_client]\ntimeout_s = 2\n[plugin.tools.slow]\ntimeout_s = 2"
+    tools = f"[plugin.tools.ask_client]\ntimeout_s = {TIMEOUT_S}\n[plugin.tools.slow]\ntimeout_s = 1"
     small = mcp_plugin(tmp_path / "small", environment={"STATELESS": '"1"'})
     with running_sidecar([(small, tools)]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
             assert (await caller.call("slow")).error.code == "TOOL_TIMEOUT"
+            assert await caller.text("echo", text="one process") == "one process"
             events = aiter(caller.stub.StreamTool(asking("", of="yes")))
             question = await question_of(events)
-            assert (await caller.call("slow")).error.code == "TOOL_TIMEOUT"  # which takes two seconds
+            finished = asyncio.create_task(finish(events))
+            ended, _ = await asyncio.wait({finished}, timeout=TIMEOUT_S + 1)
+            assert not ended
             await caller.stub.AnswerQuestion(answer(question))
-            assert told(await finish(events))["action"] == "accept"
+            assert told(await finished)["action"] == "accept"
             bounded = asking("", of="yes")
             bounded.call.timeout.FromMilliseconds(300)
             assert (await finish(aiter(caller.stub.StreamTool(bounded)))).error.code == "TOOL_TIMEOUT"

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sdk.adapters.mcp.remote.event_stream import StreamPosition, TooLongError, events
 from fumehood_sdk.adapters.mcp.remote.routing_headers import RoutingHeaders
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import inbound
@@ -18,12 +20,15 @@ from tests.mcp.support import Caller
 from tests.mcp.test_remote import granted, remote_plugin, remote_server
 from tests.sidecar import Sidecar, running_sidecar
 
+ENDLESS_S = 4
+"""Of a stream without end: some thousand events."""
+
 
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     folder = tmp_path_factory.mktemp("hostile") / "hostile"
     with remote_server(program="hostile_http.py") as port:
-        plugin = remote_plugin(folder, f"http://127.0.0.1:{port}/mcp", more="timeout_s = 4")
+        plugin = remote_plugin(folder, f"http://127.0.0.1:{port}/mcp")
         with running_sidecar([(plugin, granted(port, "answer", secrets=""))]) as running:
             yield running
 
@@ -69,7 +74,11 @@ async def test_answer_that_is_none_is_a_typed_error_and_harms_no_other(caller: C
 
 @pytest.mark.parametrize("how", ["comments", "notes"])
 async def test_stream_without_end_ends_with_the_calls_time(caller: Caller, how: str) -> None:
-    result = await caller.call("answer", how=how)
+    assert await caller.text("answer", how="json") == "json"
+    request = pb.CallToolRequest(
+        tool="answer", arguments_json=json.dumps({"how": how}), timeout=Duration(seconds=ENDLESS_S)
+    )
+    result = (await caller.stub.CallTool(request)).result
     assert result.error.code == "TOOL_TIMEOUT"
     after = await caller.call("answer", how="json")
     assert after.content[0].text == "json"

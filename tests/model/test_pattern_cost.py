@@ -15,6 +15,7 @@ from fumehood_server.model.policy import Condition
 from fumehood_server.model.schema import MAX_PATTERN_STATES, CostlyPatternsError, check_schema, compile_schema
 from fumehood_server.validation.budget import INLINE
 
+from tests.loop_steps import TRIES
 from tests.model.random_patterns import random_pattern
 
 MANY = 800
@@ -112,15 +113,15 @@ def test_patterns_count_together_and_are_not_read_where_their_characters_are_too
 
 
 def test_building_takes_as_long_as_was_counted() -> None:
-    """By processor time, so that what runs beside this counts little. A few may be measured at a bad moment."""
+    """By processor time, so that what runs beside this counts little. What is over is measured again."""
     seed = random.Random(11)  # noqa: S311 - a test's
-    over = []
-    for _ in range(MANY):
-        pattern = random_pattern(seed, 1_000)
-        taken_us, counted = _building_us(pattern), building_states(pattern)
-        if taken_us > US_A_STATE * counted:
-            over.append((pattern[:100], taken_us, counted))
-    assert len(over) <= MANY * SHARE_OVER, over
+    over = [(pattern, 0.0, building_states(pattern)) for pattern in (random_pattern(seed, 1_000) for _ in range(MANY))]
+    for _ in range(TRIES):
+        measured = [(pattern, _building_us(pattern), counted) for pattern, _, counted in over]
+        over = [each for each in measured if each[1] > US_A_STATE * each[2]]
+        if len(over) <= MANY * SHARE_OVER:
+            break
+    assert len(over) <= MANY * SHARE_OVER, [(pattern[:100], *rest) for pattern, *rest in over]
 
 
 def _building_us(pattern: str) -> float:

@@ -176,9 +176,12 @@ async def test_listings_above_the_bound_are_refused_and_the_others_answered(jour
             return reason_of(exc)
         return "answered"
 
-    ends = await asyncio.gather(*(ask() for _ in range(MAX_LISTINGS * 4)))
-    assert set(ends) == {"answered", "TOO_MANY_STREAMS"}
-    assert ends.count("answered") >= MAX_LISTINGS * 3 // 4
+    async with asyncio.timeout(BOUND_S):
+        ends: list[str] = []
+        while "TOO_MANY_STREAMS" not in ends:  # each may be answered before the next one comes
+            ends = await asyncio.gather(*(ask() for _ in range(MAX_LISTINGS * 4)))
+            assert set(ends) <= {"answered", "TOO_MANY_STREAMS"}
+            assert ends.count("answered") >= MAX_LISTINGS * 3 // 4
 
 
 async def test_a_watcher_gets_what_is_written_and_resumes_where_it_left(recording: Sidecar, journal: Any) -> None:
@@ -253,13 +256,16 @@ async def test_watchers_above_the_bound_are_refused(recording: Sidecar, journal:
             return reason_of(exc)
         return "watches"
 
-    watches = [journal.WatchEvents(pb.WatchEventsRequest()) for _ in range(2 * MAX_WATCHERS)]
     async with asyncio.timeout(BOUND_S):
-        ends = await asyncio.gather(*(begun(watch) for watch in watches))
-    assert ends.count("watches") == MAX_WATCHERS * 3 // 4
-    assert set(ends) == {"watches", "TOO_MANY_STREAMS"}
-    for watch in watches:
-        watch.cancel()
+        watching, most = 0, MAX_WATCHERS * 3 // 4
+        while watching < most:  # those of tests before may not have ended yet
+            watches = [journal.WatchEvents(pb.WatchEventsRequest()) for _ in range(2 * MAX_WATCHERS)]
+            ends = await asyncio.gather(*(begun(watch) for watch in watches))
+            for watch in watches:
+                watch.cancel()
+            watching = ends.count("watches")
+            assert watching <= most
+            assert set(ends) == {"watches", "TOO_MANY_STREAMS"}
     assert [line for line in recording.log() if line["event"] == "library_log"] == []
 
 

@@ -43,7 +43,7 @@ def nap(seconds: float, ctx: Context) -> str:
     return ctx.call_id
 """
 CALLS = 1_000
-BOUND_S = 50
+BOUND_S = 90
 ENDS = {None, "CANCELLED_SIGNAL", "CANCELLED_TIMEOUT", "TOOL_TIMEOUT"}
 SEED = 13
 

@@ -61,6 +61,14 @@ def pause(seconds: float) -> str:
     return "waited"
 
 
+@plugin.tool(side_effects="read", isolation="process")
+def hold(folder: str, name: str) -> str:
+    \"\"\"Waits until there is a file of this name.\"\"\"
+    while not (Path(folder) / name).exists():
+        time.sleep(0.01)
+    return "held"
+
+
 @plugin.tool(side_effects="none", isolation="process")
 def fill(size: int) -> str:
     \"\"\"Says much.\"\"\"
@@ -77,9 +85,12 @@ class Place:
         self.diary = folder / "notes"
         self.diary.mkdir(mode=0o777)
         self.diary.chmod(0o777)
+        self.signals = folder / "signals"
+        self.signals.mkdir(mode=0o755)
         plugin = write_plugin(folder / "plugin", "diary", CODE)
         tools = "".join(f'[plugin.tools.{name}]\npermission = "allow"\n' for name in ("note", "note_and_hang"))
-        self.plugin = (plugin, f'max_side_effects = "write"\nwrite = ["{self.diary}"]\n{tools}')
+        grants = f'max_side_effects = "write"\nread = ["{self.signals}"]\nwrite = ["{self.diary}"]\n'
+        self.plugin = (plugin, f"{grants}{tools}")
 
     def sidecar(self, more: str = "") -> AbstractContextManager[Sidecar]:
         return running_sidecar([self.plugin], more=more, at=self.folder)
@@ -89,8 +100,10 @@ class Place:
         return path.read_text().splitlines() if path.exists() else []
 
     def call(self, call_id: str, tool: str = "note", **arguments: object) -> pb.CallToolRequest:
-        text = json.dumps({"folder": str(self.diary), **arguments} if tool.startswith("note") else arguments)
-        return pb.CallToolRequest(tool=tool, arguments_json=text, call_id=call_id)
+        folders = {"note": self.diary, "note_and_hang": self.diary, "hold": self.signals}
+        if tool in folders:
+            arguments["folder"] = str(folders[tool])
+        return pb.CallToolRequest(tool=tool, arguments_json=json.dumps(arguments), call_id=call_id)
 
 
 @contextlib.contextmanager
@@ -174,7 +187,7 @@ async def test_a_session_refuses_such_an_id_and_goes_on(shared: Place, sidecar: 
 async def test_a_call_under_way_is_joined_and_followed(shared: Place, sidecar: Sidecar) -> None:
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
-        request = shared.call("joined-slow", "pause", seconds=1)
+        request = shared.call("joined-slow", "hold", name="go-on")
         stream = stub.StreamTool(pb.StreamToolRequest(call=request))
         assert (await stream.read()).WhichOneof("event") == "started"
         state = await stub.GetCall(pb.GetCallRequest(call_id="joined-slow"))
@@ -182,13 +195,18 @@ async def test_a_call_under_way_is_joined_and_followed(shared: Place, sidecar: S
         left = stub.CallTool(request)
         await asyncio.sleep(0)
         left.cancel()
-        joined, followed = await asyncio.gather(
+        joined = stub.StreamTool(pb.StreamToolRequest(call=request))
+        assert (await joined.read()).WhichOneof("event") == "started"
+        answers = asyncio.gather(
             stub.CallTool(request), stub.GetCall(pb.GetCallRequest(call_id="joined-slow", wait=True))
         )
-        own = await stream.read()
-    assert joined.result == own.finished
+        await stub.GetCall(pb.GetCallRequest(call_id="joined-slow"))  # answered after those have come
+        (shared.signals / "go-on").touch()
+        own, followed = await answers
+        finished = [await each.read() for each in (stream, joined)]
+    assert own.result == finished[0].finished == finished[1].finished
     assert followed.state == pb.CALL_STATE_ENDED
-    assert followed.result.details_json == joined.result.details_json == '"waited"'
+    assert followed.result.details_json == own.result.details_json == '"held"'
 
 
 async def test_get_call_tells_how_a_call_ended_and_what_is_unknown(shared: Place, sidecar: Sidecar) -> None:

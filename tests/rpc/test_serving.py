@@ -23,6 +23,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from tests.rpc.support import BOUND_S, call, refused, text_of
 from tests.sidecar import Sidecar, running_sidecar
 
+OUTLASTS_S = 5.0
+"""How long a call runs on beside requests that are answered meanwhile, the first one by a process that starts."""
+
 
 def children(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children()]
@@ -78,7 +81,8 @@ async def test_sigterm_lets_calls_finish_and_refuses_new_ones(plugin_folder: Pat
             tools, health = ToolServiceStub(channel), health_pb2_grpc.HealthStub(channel)
             watch = health.Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-            stream = tools.StreamTool(pb.StreamToolRequest(call=call("wait", {"seconds": 1.5})), timeout=BOUND_S)
+            request = call("wait", {"seconds": OUTLASTS_S})
+            stream = tools.StreamTool(pb.StreamToolRequest(call=request), timeout=BOUND_S)
             async for event in stream:
                 if event.HasField("update"):
                     break
@@ -93,7 +97,7 @@ async def test_sigterm_lets_calls_finish_and_refuses_new_ones(plugin_folder: Pat
         stopped = sidecar.log()[-1]
         assert stopped["event"] == "stopped"
         assert stopped["loop_over_20_ms"] >= stopped["loop_over_100_ms"] >= 0
-        assert (stopped["loop_longest_ms"] > 20) == (stopped["loop_over_20_ms"] > 0)
+        assert (stopped["loop_longest_ms"] >= 20) == (stopped["loop_over_20_ms"] > 0)
 
 
 async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_folder: Path) -> None:
@@ -117,7 +121,7 @@ async def test_sigusr_ends_nothing_and_sigquit_ends_a_session_once_its_calls_are
     with running_sidecar([plugin_folder]) as sidecar:
         async with sidecar.channel() as channel:
             session = ToolServiceStub(channel).Session()
-            await session.write(pb.SessionRequest(call=call("wait", {"seconds": 1.5}), updates=True))
+            await session.write(pb.SessionRequest(call=call("wait", {"seconds": OUTLASTS_S}), updates=True))
             assert (await session.read()).HasField("update")
             sent = (signal.SIGUSR1, signal.SIGUSR2)
             for number in sent:

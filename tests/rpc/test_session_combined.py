@@ -13,8 +13,11 @@ from fumehood_server.rpc.send_queue import MAX_COMBINED, MAX_COMBINED_BYTES, MAX
 from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS
 from fumehood_server.rpc.unread import UnreadAnswers
 
-from tests.rpc.support import BOUND_S, call, text_of
-from tests.sidecar import running_sidecar
+from tests.rpc.support import BOUND_S, POLL_S, call, text_of
+from tests.sidecar import Sidecar, running_sidecar
+
+LONG = 400_000
+"""Characters of an answer that is not written before somebody reads: a stream takes some 100 KB unread."""
 
 
 def _nobody(peer: str) -> None:
@@ -51,6 +54,30 @@ async def rest(session: Session) -> list[pb.SessionResponse]:
     return messages
 
 
+async def until_ended(sidecar: Sidecar, *call_ids: str) -> None:
+    """Return once the log has the line of each call. Their answers are ready then."""
+    async with asyncio.timeout(BOUND_S):
+        while not {*call_ids} <= {line["call_id"] for line in sidecar.log() if "call_id" in line}:  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(POLL_S)
+
+
+async def fifty_unread(
+    session: Session, sidecar: Sidecar, name: str, *, accepts: bool = False
+) -> list[pb.SessionResponse]:
+    """The messages with fifty answers, all ready before one is read: a long one is being written meanwhile."""
+    before, names = f"{name}-before", [f"{name}-{i}" for i in range(50)]
+    await session.write(asked("shout", {"size": LONG}, call_id=before))
+    await until_ended(sidecar, before)
+    await session.write(combined(*(asked("echo", {"text": each}, call_id=each) for each in names), accepts=accepts))
+    await until_ended(sidecar, *names)
+    long, *messages = await rest(session)
+    assert long.finished.call_id == before
+    answers = [answer.finished for message in messages for answer in apart(message)]
+    assert sorted(answer.call_id for answer in answers) == sorted(names)
+    assert all(text_of(answer) == answer.call_id for answer in answers)
+    return messages
+
+
 async def test_combined_requests_are_each_answered_once_and_apart_unless_it_was_asked(tools: ToolServiceStub) -> None:
     session = tools.Session(timeout=BOUND_S)
     await session.write(combined(*(asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(50))))
@@ -59,34 +86,33 @@ async def test_combined_requests_are_each_answered_once_and_apart_unless_it_was_
     assert all(text_of(answer.finished) == answer.finished.call_id for answer in answers)
 
 
-async def test_answers_that_are_ready_together_travel_together_where_that_is_accepted(tools: ToolServiceStub) -> None:
+async def test_answers_that_are_ready_together_travel_together_where_that_is_accepted(
+    tools: ToolServiceStub, sidecar: Sidecar
+) -> None:
     session = tools.Session(timeout=BOUND_S)
-    requests = [asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(1000, 1050)]
-    await session.write(combined(*requests, accepts=True))
-    messages = await rest(session)
-    answers = [answer for message in messages for answer in apart(message)]
-    assert sorted(int(answer.finished.call_id) for answer in answers) == list(range(1000, 1050))
-    assert all(text_of(answer.finished) == answer.finished.call_id for answer in answers)
-    assert len(messages) < len(answers)
+    assert len(await fifty_unread(session, sidecar, "together", accepts=True)) < 50
 
 
-async def test_a_request_of_its_own_may_accept_combined_answers_too(tools: ToolServiceStub) -> None:
+async def test_answers_that_are_ready_together_travel_apart_where_nobody_accepts_it(
+    tools: ToolServiceStub, sidecar: Sidecar
+) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    assert len(await fifty_unread(session, sidecar, "apart")) == 50
+
+
+async def test_a_request_of_its_own_may_accept_combined_answers_too(tools: ToolServiceStub, sidecar: Sidecar) -> None:
     session = tools.Session(timeout=BOUND_S)
     first = asked("echo", {"text": "first"})
     first.accepts_combined = True
     await session.write(first)
     assert text_of((await session.read()).finished) == "first"
-    await session.write(combined(*(asked("echo", {"text": f"{i}"}) for i in range(50))))
-    messages = await rest(session)
-    assert len(messages) < sum(1 for message in messages for _ in apart(message)) == 50
+    assert len(await fifty_unread(session, sidecar, "own")) < 50
 
 
-async def test_accepting_combined_answers_may_come_before_any_request(tools: ToolServiceStub) -> None:
+async def test_accepting_combined_answers_may_come_before_any_request(tools: ToolServiceStub, sidecar: Sidecar) -> None:
     session = tools.Session(timeout=BOUND_S)
     await session.write(pb.SessionRequest(accepts_combined=True))
-    await session.write(combined(*(asked("echo", {"text": f"{i}"}) for i in range(50))))
-    messages = await rest(session)
-    assert len(messages) < sum(1 for message in messages for _ in apart(message)) == 50
+    assert len(await fifty_unread(session, sidecar, "early")) < 50
 
 
 async def test_combined_message_without_a_request_is_refused(tools: ToolServiceStub) -> None:
@@ -185,10 +211,15 @@ async def test_updates_keep_their_place_among_combined_answers(tools: ToolServic
         assert mine == [1, 2, 3, 4, 5, "finished"]
 
 
-async def test_large_answers_are_not_combined_beyond_what_any_client_takes(tools: ToolServiceStub) -> None:
+async def test_large_answers_are_not_combined_beyond_what_any_client_takes(
+    tools: ToolServiceStub, sidecar: Sidecar
+) -> None:
     session = tools.Session(timeout=BOUND_S)
-    sizes = [400_000, *[50_000] * 12, *[10] * 30]
-    await session.write(combined(*(asked("shout", {"size": size}) for size in sizes), accepts=True))
+    sizes = [LONG, *[50_000] * 12, *[10] * 30]
+    names = [f"large-{i}" for i in range(len(sizes))]
+    loud = (asked("shout", {"size": size}, call_id=name) for name, size in zip(names, sizes, strict=True))
+    await session.write(combined(*loud, accepts=True))
+    await until_ended(sidecar, *names)
     messages = await rest(session)
     answers = [answer for message in messages for answer in apart(message)]
     assert [answer.finished.error.message for answer in answers if answer.finished.is_error] == []
