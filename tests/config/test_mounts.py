@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fumehood_server
@@ -141,6 +142,23 @@ REFUSED = {
 TAKEN = ("read own/mounted", "write again", "read again", "write data", "write around/other", "read mine/note")
 
 
+def problems_under(
+    mounts: Mapping[str, str | Path], script: str, arguments: Sequence[str], folder: Path
+) -> dict[str, str]:
+    """What the script prints that is run in the folder, where what is named is mounted at these places."""
+    lines = [f"mount --bind {shlex.quote(str(source))} {place}" for place, source in mounts.items()]
+    command = ["unshare", "--mount", "sh", "-ec", "\n".join([*lines, 'exec "$@"']), "sh"]
+    command += [sys.executable, "-P", "-c", script, *arguments]
+    env = environment(more={"PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=folder, env=env)
+    if "mount" in done.stderr and "denied" in done.stderr:
+        pytest.skip("mounts are not permitted here")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_no_grant_reaches_by_a_mount_what_the_sidecar_runs_or_keeps(tmp_path: Path) -> None:
     for name in ("own/mounted", "own-file", "state", ".fumehood", "around/deep", "around/other", "mine", "keys"):
@@ -163,25 +181,52 @@ def test_no_grant_reaches_by_a_mount_what_the_sidecar_runs_or_keeps(tmp_path: Pa
     }
     grants = [*REFUSED, *TAKEN]
 
-    def problems(mounts: dict[str, str | Path]) -> dict[str, str]:
-        script = [f"mount --bind {shlex.quote(str(source))} {place}" for place, source in mounts.items()]
-        command = ["unshare", "--mount", "sh", "-ec", "\n".join([*script, 'exec "$@"']), "sh"]
-        command += [sys.executable, "-P", "-c", LOADING, *grants]
-        env = environment(more={"PYTHONPATH": os.pathsep.join(sys.path)})
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=env)
-        if "mount" in done.stderr and "denied" in done.stderr:
-            pytest.skip("mounts are not permitted here")
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert isinstance(found, dict)
-        return found
-
-    found = problems(binds)
+    found = problems_under(binds, LOADING, grants, tmp_path)
     for grant, what in REFUSED.items():
         assert what in found[grant], grant
         assert "by another mount" in found[grant], grant
     assert {grant: found[grant] for grant in TAKEN} == dict.fromkeys(TAKEN, "")
-    assert problems({}) == dict.fromkeys(grants, ""), "nothing is refused that is mounted once"
+    assert problems_under({}, LOADING, grants, tmp_path) == dict.fromkeys(grants, ""), (
+        "nothing is refused that is mounted once"
+    )
+
+
+PLUGINS = """
+import json
+from pathlib import Path
+from fumehood_server.cli.commands.serve import _with_plugins
+from fumehood_server.cli.failure import CommandError
+from fumehood_server.config import load_config
+from fumehood_server.errors import ConfigError
+def problem(text, *more):
+    head = '[server]\\nlisten = ["127.0.0.1:0"]\\nallow_anonymous = true\\n'
+    Path("fumehood.toml").write_text(head + text)
+    try:
+        _with_plugins(load_config(Path("fumehood.toml")), tuple(map(Path, more)))
+    except ConfigError as error:
+        return error.problem
+    except CommandError as error:
+        return str(error)
+    return ""
+key, plugin = '[secrets.KEY]\\nfile = "keys/key"\\n', '[[plugin]]\\npath = "dice"\\n'
+print(json.dumps({
+    "secret": problem(key + plugin),
+    "state": problem('state_dir = "kept"\\n' + plugin),
+    "option": problem(key, "dice"),
+}))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_no_plugins_folder_holds_by_a_mount_what_sandboxes_must_not_see(tmp_path: Path) -> None:
+    for name in ("keys", "kept", "dice/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "keys/key").touch()
+    found = problems_under({"dice/deep": "keys", "kept": "dice"}, PLUGINS, (), tmp_path)
+    assert "which sandboxes are shown" in found["secret"]
+    assert "lies in the plugin's folder" in found["state"]
+    assert "which sandboxes are shown" in found["option"]
+    assert problems_under({}, PLUGINS, (), tmp_path) == dict.fromkeys(found, ""), "nothing is, without mounts"
 
 
 def test_a_symlink_that_a_plugin_reaches_by_a_mount_is_not_followed(

@@ -55,6 +55,7 @@ from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import ListenError, SocketAccess, parse_all, read_group
 from fumehood_server.config.listeners import ReachableListenerError, check_unreachable
 from fumehood_server.config.mcp import read_mcp
+from fumehood_server.config.mounts import read_mounts
 from fumehood_server.config.one_process import most_workers
 from fumehood_server.config.policy import read_rules
 from fumehood_server.config.quotas import read_quotas
@@ -238,9 +239,10 @@ _DAY_S = 86_400
 
 def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSource) -> None:
     """Refuse state within what is pinned: each start would change it. Plugins never hold a `.fumehood`."""
-    real = state_dir.resolve()
+    real, mounts = state_dir.resolve(), read_mounts()
     for folder in folders:
-        if real.is_relative_to(folder) and ".fumehood" not in real.relative_to(folder).parts:
+        is_left_out = real.is_relative_to(folder) and ".fumehood" in real.relative_to(folder).parts
+        if mounts.holds(folder, real) and not is_left_out:
             problem = f'`state_dir` "{real}" lies in the plugin\'s folder "{folder}"'
             raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
 

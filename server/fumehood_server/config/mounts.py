@@ -52,6 +52,10 @@ class MountTable:
             for other_device, other_place in self._places(other, within=within)
         )
 
+    def holds(self, folder: Path, path: Path) -> bool:
+        """Whether the folder has what lies at the path, by its name there or by another path. Both as for `overlap`."""
+        return path.is_relative_to(folder) or self.overlap(folder, path, within=False)
+
     def _places(self, path: Path, *, within: bool) -> tuple[tuple[bytes, Path], ...]:
         """File systems and places in them: the path's own, and where `within` those mounted beneath and not hidden."""
         found = self._known.get((path, within))

@@ -10,6 +10,7 @@ from fumehood_sandbox import authorities_runtime, system_runtime
 
 from fumehood_server.config.config_file import ConfigFile, SecretTable
 from fumehood_server.config.grants import GrantError, check_links
+from fumehood_server.config.mounts import read_mounts
 from fumehood_server.config.toml_source import Key, TomlSource
 from fumehood_server.model.capability import valid_secret_name
 from fumehood_server.model.nearest import nearest
@@ -88,9 +89,10 @@ def check_secret_links(
     """
     shown = (*system_runtime(), *authorities_runtime())
     mounted = [*plugin_folders, *(Path(each.source) for each in shown if each.source)]
+    mounts = read_mounts()
     for key, file in files.items():
         place, real = tuple(key.split(".")), file.resolve()
-        within = next((each for each in mounted if real.is_relative_to(each.resolve())), None)
+        within = next((each for each in mounted if mounts.holds(each.resolve(), real)), None)
         if within is not None and key not in public:
             problem = f'`{key}`: "{real}" lies in "{within}", which sandboxes are shown'
             raise source.problem(place, problem, "keep it in a folder of its own")

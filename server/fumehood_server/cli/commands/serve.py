@@ -246,12 +246,16 @@ def _check_unreadable(config: SidecarConfig, folders: Sequence[Path]) -> None:
         CommandError: there is one.
     """
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.config.mounts import read_mounts
 
+    mounts = read_mounts()
     for folder in folders:
         for each in config.protected:
-            if not each.unreadable or not each.path.is_relative_to(folder):
+            if not each.unreadable or not mounts.holds(folder, each.path):
                 continue
-            if ".fumehood" not in each.path.relative_to(folder).parts:  # no copy of a plugin holds one
+            path = each.path
+            # No copy of a plugin holds a `.fumehood`.
+            if not path.is_relative_to(folder) or ".fumehood" not in path.relative_to(folder).parts:
                 raise CommandError(
                     f'--plugin: {each.what}, "{each.path}", lies in "{folder}", which sandboxes are shown',
                     "Keep it in a folder of its own.",
