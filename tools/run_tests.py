@@ -7,29 +7,37 @@ mended. More of them are a fault of what is tested, and so is what fails twice. 
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
+
+import pytest
 
 MOST_AGAIN = 3
-_FAILED = 1
-"""pytest's status where tests have failed, and nothing else went wrong."""
-_LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+
+
+class _Failures:
+    """A plugin of pytest's that notes what fails."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """See pytest. xdist calls it for what its processes run."""
+        if report.failed:
+            self.names[report.nodeid] = None
 
 
 def main(arguments: list[str]) -> int:
     """Run pytest, again where a few tests have failed. In the folder that it is run in."""
-    status = subprocess.call([sys.executable, "-m", "pytest", "--cache-clear", *arguments])
-    if status != _FAILED or not _LAST_FAILED.is_file():
-        return status
-    failed = sorted(json.loads(_LAST_FAILED.read_text()))
-    if len(failed) > MOST_AGAIN:
-        return status
-    print(f"\nOnce more, alone: {len(failed)} failed.", flush=True)
-    again = subprocess.call([sys.executable, "-m", "pytest", *failed])
+    failures = _Failures()
+    status = pytest.main(arguments, plugins=[failures])
+    names = list(failures.names)
+    if status != pytest.ExitCode.TESTS_FAILED or not 0 < len(names) <= MOST_AGAIN:
+        return int(status)
+    print(f"\nOnce more, alone: {len(names)} failed.", flush=True)
+    again = subprocess.call([sys.executable, "-m", "pytest", *names])  # what was imported would not be imported anew
     if again == 0:
-        print("\n".join(f"{name} passed only when it ran alone: it is to be mended." for name in failed), flush=True)
+        print("\n".join(f"{name} passed only when it ran alone: it is to be mended." for name in names), flush=True)
     return again
 
 
