@@ -76,6 +76,7 @@ async def test_question_is_answered_in_the_callers_stream(caller: Caller, prefix
     events = aiter(caller.stub.StreamTool(asking(prefix, of="choice")))
     question = await question_of(events)
     assert (question.tool, question.message) == (f"{prefix}ask_client", "Which one?")
+    assert question.question_id == ("it" if prefix else "question-1"), "the server's name for it, where it has one"
     assert json.loads(question.schema_json)["properties"]["colour"]["enum"] == ["red", "blue"]
     assert 890 < question.timeout.ToSeconds() <= 900
 
@@ -86,7 +87,7 @@ async def test_question_is_answered_in_the_callers_stream(caller: Caller, prefix
     assert told(await finish(events)) == {"action": "accept", "content": {"colour": "red", "count": 3}}
     assert await refused(caller.stub.AnswerQuestion(answer(question, content={"colour": "red"}))) == (
         grpc.StatusCode.NOT_FOUND,
-        f'no question "question-1" of a call "{question.call_id}" is open',
+        f'no question "{question.question_id}" of a call "{question.call_id}" is open',
     )
 
 
@@ -204,8 +205,9 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
     assert told(result)["action"] == action
     events = await Recorded(hosted.sidecar.folder).call_until(result.call_id, "execute_end")
     shown = fumehood("journal", "tail", "--call", result.call_id, folder=hosted.sidecar.folder).stdout
-    assert "question-1: asks the approvers, approval-" in shown
-    assert f"question-1: {action} by" in shown
+    name = "it" if prefix else "question-1"  # the server's for the question, where it has one
+    assert f"{name}: asks the approvers, approval-" in shown
+    assert f"{name}: {action} by" in shown
     assert [each["asked"] for each in data(events, "question_asked")] == ["approvers"]
     assert [each["action"] for each in data(events, "question_answered")] == [action]
     used = [each["approval_id"] for each in data(events, "approval_used")]

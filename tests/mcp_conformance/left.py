@@ -12,10 +12,6 @@ _NO_PROMPTS = "asks for a name of the suite's own; a hosted server's prompt begi
 _NO_SUBSCRIPTIONS = "changes of resources are not passed through"
 _NO_COMPLETION = "completion of arguments is not passed through"
 _NO_SAMPLING = "a tool asks the engine that the operator grants its plugin, and not the caller's model"
-_NUMBERED = (
-    "wants a question under the name that its server gave it; here the sidecar names it, since a server's name could "
-    "be that of another question of the call"
-)
 _NO_RESUMPTION = "streams can't be resumed, so their events have no ids and they name no time to come back after"
 _NO_TASKS = "an extension that is not served: a call that goes on without its caller is GetCall's"
 
@@ -39,8 +35,6 @@ _STATELESS: Mapping[str, str] = {
     "server-stateless": (
         "some of its checks want tools that ask for the caller's model, or that change what the server has"
     ),
-    "input-required-result-basic-elicitation": _NUMBERED,
-    "input-required-result-ignore-extra-params": _NUMBERED,
     "input-required-result-basic-sampling": _NO_SAMPLING,
     "input-required-result-basic-list-roots": "a sandbox's folders are the operator's grants, not the caller's roots",
     "input-required-result-multiple-input-requests": _NO_SAMPLING,

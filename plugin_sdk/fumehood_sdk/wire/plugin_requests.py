@@ -51,10 +51,11 @@ def encode_secret_request(invocation_id: int, request_id: int, name: str) -> byt
     return number_field(0x08, invocation_id) + number_field(0x10, request_id) + text_field(0x1A, name)
 
 
-def encode_question(invocation_id: int, request_id: int, message: str, schema_json: bytes) -> bytes:
+def encode_question(invocation_id: int, request_id: int, message: str, schema_json: bytes, name: str = "") -> bytes:
     """Encode a `Question`."""
     out = number_field(0x08, invocation_id) + number_field(0x10, request_id)
-    return out + text_field(0x1A, message) + optional_bytes_field(0x22, schema_json)
+    out += text_field(0x1A, message) + optional_bytes_field(0x22, schema_json)
+    return out + text_field(0x2A, name)
 
 
 def encode_inference_request(

@@ -1160,6 +1160,7 @@ class Question(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     invocation_id: _builtins.int
     """The call that asks. A frame for a call that is not under way ends the process."""
     request_id: _builtins.int
@@ -1170,6 +1171,10 @@ class Question(_message.Message):
     """What is to be filled in: a JSON Schema of type `object` whose properties are strings, numbers, booleans, choices or
     lists of choices, as MCP's elicitation has it. At most 16 KiB. Empty: nothing is, and the question is one for a yes.
     """
+    name: _builtins.str
+    """What the tool calls it: up to 64 of A-Z, a-z, 0-9, `_`, `.` and `-`. It is the question's id where no question of
+    the call had it before. Otherwise, or where it is empty or begins with `question-`, the sidecar numbers it.
+    """
     def __init__(
         self,
         *,
@@ -1177,10 +1182,11 @@ class Question(_message.Message):
         request_id: _builtins.int = ...,
         message: _builtins.str = ...,
         schema_json: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "message", b"message", "request_id", b"request_id", "schema_json", b"schema_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "message", b"message", "name", b"name", "request_id", b"request_id", "schema_json", b"schema_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

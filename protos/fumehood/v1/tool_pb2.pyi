@@ -236,6 +236,7 @@ class ToolDefinition(_message.Message):
     def claims(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Kind `mcp`: what the server says of the tool's effects, its annotations as `NAME: VALUE` such as
         "readOnlyHint: true". `side_effects` follows from them. At most 16.
+        "taskRequired: true" is among them of a tool that its server runs as a task of MCP's alone.
         """
 
     def __init__(
@@ -636,7 +637,7 @@ class ToolQuestion(_message.Message):
     tool: _builtins.str
     """The tool."""
     question_id: _builtins.str
-    """Identifies the question among those of the call."""
+    """Identifies the question among those of the call: the tool's name for it, or a number."""
     message: _builtins.str
     """What is asked, for a person. It is a third party's text: it may ask for what it should not have."""
     schema_json: _builtins.str

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 
 from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.model.call import CallQuestion
-from fumehood_server.model.questions import Answer, AnswerAction, Question
+from fumehood_server.model.questions import MAX_NAME_CHARS, Answer, AnswerAction, Question
 
 MAX_QUESTIONS = 64
 """Of one call. A person who is asked more often than that is not helped by it."""
@@ -19,16 +20,21 @@ ANSWER_WITHIN_S = 900.0
 MAX_WAITED_S = 3600.0
 """Of one call over all its questions: its tool's own timeout stands still meanwhile, and the tool says how often."""
 
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARS}}}")
+"""Of a question (`Question.name`, plugin.proto). It is a plugin's word, and goes to terminals and into URLs."""
+_NUMBERED = "question-"
+
 
 class CallQuestions:
     """The questions of one call, and how long it has waited for people. For one event loop."""
 
-    __slots__ = ("_asked", "_open", "_since", "_updates", "_waited_s", "_waits")
+    __slots__ = ("_ids", "_open", "_since", "_updates", "_waited_s", "_waits")
 
     def __init__(self, updates: UpdateLog) -> None:
         """`updates` tells readers of them."""
         self._updates = updates
-        self._asked = 0
+        self._ids: set[str] = set()
+        """Those of all its questions so far: an answer that comes late is to none that came later."""
         self._open: dict[str, tuple[CallQuestion, asyncio.Future[Answer]]] = {}
         self._waits = 0
         self._since = 0.0
@@ -51,29 +57,35 @@ class CallQuestions:
         return max(0.0, MAX_WAITED_S - self.waited_s)
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[str]:
-        """Count the time within as waiting for a person. Gives the id of the next question.
+    def waiting(self, name: str = "") -> Iterator[str]:
+        """Count the time within as waiting for a person. Gives the id of the next question, by its tool's name for it.
 
         Raises:
             PluginRequestError: the call may ask no more.
         """
-        if self._asked >= MAX_QUESTIONS:
+        if len(self._ids) >= MAX_QUESTIONS:
             problem = f"the call has asked {MAX_QUESTIONS} questions, and may ask no more"
             raise PluginRequestError("question_limit", problem)
         if not self.left_s:
             problem = f"the call has waited {MAX_WAITED_S:g} s for people, and may ask no more"
             raise PluginRequestError("question_limit", problem)
-        self._asked += 1
+        question_id = self._id_of(name)
+        self._ids.add(question_id)
         if not self._waits:
             self._since = time.monotonic()
         self._waits += 1
         try:
-            yield f"question-{self._asked}"
+            yield question_id
         finally:
             waited_s = self.waited_s
             self._waits -= 1
             if not self._waits:
                 self._waited_s = waited_s
+
+    def _id_of(self, name: str) -> str:
+        if name in self._ids or name.startswith(_NUMBERED) or not _NAME.fullmatch(name):
+            return f"{_NUMBERED}{len(self._ids) + 1}"
+        return name
 
     async def ask(self, question_id: str, tool: str, question: Question) -> Answer:
         """Wait for the answer of whoever reads the call's stream. Cancelling it takes the question back."""

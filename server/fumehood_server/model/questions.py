@@ -9,6 +9,8 @@ MAX_MESSAGE_BYTES = 8192
 """`Question.message` (plugin.proto)."""
 MAX_SCHEMA_BYTES = 16 * 1024
 """`Question.schema_json` (plugin.proto)."""
+MAX_NAME_CHARS = 64
+"""`Question.name` (plugin.proto)."""
 MAX_CONTENT_BYTES = 64 * 1024
 """`AnswerQuestionRequest.content_json` (tool_service.proto)."""
 
@@ -28,6 +30,8 @@ class Question:
     message: str
     schema_json: str
     """What is to be filled in. Empty: nothing is."""
+    name: str = ""
+    """What the tool calls it."""
 
 
 @dataclass(frozen=True, slots=True)

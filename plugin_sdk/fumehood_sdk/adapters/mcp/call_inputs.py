@@ -63,7 +63,7 @@ class CallInputs:
             if request["method"] == "roots/list":
                 given(self._roots.encode())
             else:
-                self._inputs.ask(call.invocation_id, request["method"], request.get("params"), given)
+                self._inputs.ask(call.invocation_id, request["method"], request.get("params"), given, name)
         if not wanted.get("inputRequests"):
             self._ended_rounds.append((call, current.fields()))
 

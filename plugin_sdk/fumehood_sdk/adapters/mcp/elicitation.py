@@ -12,10 +12,12 @@ from fumehood_sdk.wire.sidecar_answers import QuestionAnswer
 
 _ACTIONS = {1: "accept", 2: "decline", 3: "cancel"}
 """By the numbers of `AnswerAction`."""
+_NAME_CHARS = 65
+"""Of `Question.name`, one more than are taken."""
 
 
-def encode(invocation_id: int, request_id: int, params: Mapping[str, Any]) -> bytes:
-    """The request as a `Question`.
+def encode(invocation_id: int, request_id: int, params: Mapping[str, Any], name: str = "") -> bytes:
+    """The request as a `Question`, by the name that the server has for it, if any.
 
     Raises:
         ValueError: it is no form, or is not what the protocol has.
@@ -27,7 +29,7 @@ def encode(invocation_id: int, request_id: int, params: Mapping[str, Any]) -> by
         raise ValueError("it has no message or no requestedSchema")  # noqa: TRY004 - what is wrong is the server's
     # Some servers name the dialect that is taken anyway, and many an older one.
     form = {name: value for name, value in schema.items() if name != "$schema"}
-    return encode_question(invocation_id, request_id, message, dumps(form) if form.get("properties") else b"")
+    return encode_question(invocation_id, request_id, message, dumps(form) if form.get("properties") else b"", name[:_NAME_CHARS])
 
 
 def result(answer: QuestionAnswer) -> bytes | RefusedInput:

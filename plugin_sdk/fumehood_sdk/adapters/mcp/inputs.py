@@ -28,13 +28,16 @@ class Inputs:
         self._waiting: dict[int, dict[int, Given]] = {}
         """By call and number."""
 
-    def ask(self, invocation_id: int, method: str, params: object, given: Given) -> None:
-        """Ask for `elicitation/create` or `sampling/createMessage`, in a call that is under way."""
+    def ask(self, invocation_id: int, method: str, params: object, given: Given, name: str = "") -> None:
+        """Ask for `elicitation/create` or `sampling/createMessage`, in a call that is under way.
+
+        `name` is the server's for it, among those of its `input_required` result.
+        """
         number = self._last[invocation_id] = self._last.get(invocation_id, 0) + 1
         asked: Mapping[str, Any] = params if isinstance(params, dict) else {}
         try:
             if method == "elicitation/create":
-                tag, body = plugin_requests.QUESTION, elicitation.encode(invocation_id, number, asked)
+                tag, body = plugin_requests.QUESTION, elicitation.encode(invocation_id, number, asked, name)
             else:
                 tag, body = plugin_requests.INFERENCE_REQUEST, sampling.encode(invocation_id, number, asked)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:  # whatever a server makes of it

@@ -55,7 +55,7 @@ async def ask_person(
     Raises:
         PluginRequestError: nobody can be asked.
     """
-    with call.questions.waiting() as question_id:
+    with call.questions.waiting(question.name) as question_id:
         await _check(question, (*call.request.identity.turn_path, tool.name), _thread(call, parts))
         asked = _Asked(call=call, tool=tool, progress=progress, parts=parts, question=question, question_id=question_id)
         if call.request.takes_questions:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from fumehood_server.model.inferences import MAX_MESSAGES, MAX_TEXT_BYTES
-from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES
+from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_NAME_CHARS, MAX_SCHEMA_BYTES
 from fumehood_server.workers.output.logs import json_or_nothing
 from fumehood_server.workers.wire.messages import MAX_BLOCKS, MAX_UPDATE_DATA_BYTES
 
@@ -71,6 +71,7 @@ def _scrub_question(message: plugin_pb2.Question, redactor: Redactor) -> Steps:
         return
     message.message = yield from redactor.text_in_steps(message.message)
     message.schema_json = yield from redactor.text_in_steps(message.schema_json)
+    message.name = yield from redactor.text_in_steps(message.name[:MAX_NAME_CHARS])
 
 
 def _scrub_inference(message: plugin_pb2.InferenceRequest, redactor: Redactor) -> Steps:

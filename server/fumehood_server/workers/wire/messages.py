@@ -171,7 +171,7 @@ def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", 
 
 def asked_question(message: plugin_pb2.Question) -> Question:
     """A plugin's question, as it is."""
-    return Question(message.message, message.schema_json)
+    return Question(message.message, message.schema_json, message.name)
 
 
 def answer(invocation_id: int, request_id: int, given: Answer) -> bytes:

@@ -344,6 +344,7 @@ type ToolDefinition struct {
 	PreparesArguments bool `protobuf:"varint,14,opt,name=prepares_arguments,json=preparesArguments,proto3" json:"prepares_arguments,omitempty"`
 	// Kind `mcp`: what the server says of the tool's effects, its annotations as `NAME: VALUE` such as
 	// "readOnlyHint: true". `side_effects` follows from them. At most 16.
+	// "taskRequired: true" is among them of a tool that its server runs as a task of MCP's alone.
 	Claims        []string `protobuf:"bytes,15,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1118,7 +1119,7 @@ type ToolQuestion struct {
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The tool.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// Identifies the question among those of the call.
+	// Identifies the question among those of the call: the tool's name for it, or a number.
 	QuestionId string `protobuf:"bytes,3,opt,name=question_id,json=questionId,proto3" json:"question_id,omitempty"`
 	// What is asked, for a person. It is a third party's text: it may ask for what it should not have.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
