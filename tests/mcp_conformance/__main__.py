@@ -53,7 +53,7 @@ def main() -> int:
     """Run all, and tell what passed."""
     # The suite leaves questions unanswered, whose calls wait on.
     grants = 'max_side_effects = "write"\nmax_workers = 32'
-    plugins = [(HERE / "plugins" / name, grants) for name in ("everything", "declared", "asking")]
+    plugins = [(HERE / "plugins" / name, grants) for name in ("everything", "declared", "asking", "naming")]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     wrong: list[str] = []

@@ -192,3 +192,24 @@ def test_question_outlives_its_request_and_another_one_answers(sidecar: Sidecar)
     assert told(sent(**state, inputResponses=answers)["content"][0]["text"])["content"] == {"colour": "red"}
     repeated = sent(**state, inputResponses=answers)  # it has its outcome
     assert told(repeated["content"][0]["text"])["content"] == {"colour": "red"}
+
+
+@pytest.mark.parametrize(
+    ("colour", "name", "is_taken"),
+    [("red", "it", True), ("green", "it", False), ("red", "question-1", False)],
+    ids=["fits", "no choice of the form", "of another name"],
+)
+def test_answer_that_comes_with_the_request_is_to_the_question_of_its_name(
+    sidecar: Sidecar, colour: str, name: str, is_taken: bool
+) -> None:
+    forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    given = {"action": "accept", "content": {"colour": colour}}
+    asking = {**ELICITATION, "of": "choice"}
+    answers = {name: given, "other": {"action": "accept", "content": {"a": 1}}}
+    body, headers = modern("tools/call", name="new_ask_client", arguments=asking, meta=forms, inputResponses=answers)
+    _, _, answer = request(url_of(sidecar), body=body, **headers)
+    result = json.loads(answer)["result"]
+    if is_taken:
+        assert told(result["content"][0]["text"]) == given
+    else:
+        assert set(result["inputRequests"]) == {"it"}, "the name that the server has for it"

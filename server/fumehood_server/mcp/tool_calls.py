@@ -84,8 +84,9 @@ class ToolCalls:
             )
             if state is not None:
                 state.check(request)
-            decided = "" if state is None else await self._take_answers(state, params, caller)
-            result = await self._run(request, context, caller, joins=bool(given))
+            decided = "" if state is None else await self._take_decision(state, params, caller)
+            responses = params.input_responses or {}
+            result = await self._run(request, context, caller, joins=bool(given), responses=responses)
             if isinstance(result, InputRequiredResult):
                 return result
             if _waits(result):
@@ -104,11 +105,18 @@ class ToolCalls:
         return answer
 
     async def _run(
-        self, request: pb.CallToolRequest, context: _Context, caller: McpCaller, *, joins: bool
+        self,
+        request: pb.CallToolRequest,
+        context: _Context,
+        caller: McpCaller,
+        *,
+        joins: bool,
+        responses: Mapping[str, object],
     ) -> tool_pb2.ToolResult | InputRequiredResult:
         """The call's result, or what its tool asks the client first.
 
-        `joins`: whether one of this id may be under way, which only a stream joins.
+        `joins`: whether one of this id may be under way, which only a stream joins. `responses` are the client's
+        answers to questions of these names (2026-07-28).
         """
         events = CallEvents(context, request.tool, self._levels, self._approving)
         stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -118,29 +126,39 @@ class ToolCalls:
         if not (joins or events.wanted or request.takes_questions):
             return await self._link.call_tool(request, caller)
         if not (stateless and request.takes_questions):
-            return await self._followed(request, context, events, caller)
+            return await self._followed(request, context, events, caller, {})
         # The call goes on beyond this request, which ends with the tool's question. It ends where the client goes away.
         request.continue_if_disconnected = True
         try:
-            return await self._followed(request, context, events, caller)
+            return await self._followed(request, context, events, caller, responses)
         except asyncio.CancelledError:
             with anyio.move_on_after(CANCEL_TIMEOUT_S, shield=True), contextlib.suppress(SidecarRefusedError):
                 await self._link.cancel_call(request.call_id, caller)
             raise
 
     async def _followed(
-        self, request: pb.CallToolRequest, context: _Context, events: CallEvents, caller: McpCaller
+        self,
+        request: pb.CallToolRequest,
+        context: _Context,
+        events: CallEvents,
+        caller: McpCaller,
+        responses: Mapping[str, object],
     ) -> tool_pb2.ToolResult | InputRequiredResult:
         """As `_run`, from the call's stream."""
         asked: list[asyncio.Task[None]] = []
+        taken: set[str] = set()
         try:
             async with contextlib.aclosing(self._link.stream_tool(request, caller)) as stream:
                 async for event in stream:
                     match event.WhichOneof("event"):
                         case "finished":
                             return event.finished
+                        case "question" if event.question.question_id in taken:
+                            continue  # told once more, since the call was joined meanwhile
                         case "question" if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                            return _input_required(event.question, request)
+                            if not await self._give(event.question, responses, caller):
+                                return _input_required(event.question, request)
+                            taken.add(event.question.question_id)
                         case "question":  # beside the stream, which may end before somebody answers
                             asking = ask(event.question, context, self._link, caller)
                             asked.append(asyncio.create_task(asking))
@@ -183,18 +201,23 @@ class ToolCalls:
         decided = await approvals.ask(context, approval)
         if decided is None or not await self._decide(decided, caller):
             return result
-        return await self._run(request, context, caller, joins=True)
+        return await self._run(request, context, caller, joins=True, responses={})
 
-    async def _take_answers(self, state: RequestState, params: CallToolRequestParams, caller: McpCaller) -> str:
-        """Hand on what the request answers. Returns the approval that it answers a question about; empty: none."""
-        if not state.approval_id:
-            given = (params.input_responses or {}).get(state.question_id)
-            if isinstance(given, ElicitResult):
-                with contextlib.suppress(SidecarRefusedError):  # where it is open still, it is asked again
-                    await self._link.answer_question(answered(state.call_id, state.question_id, given), caller)
-            return ""
-        answer = (params.input_responses or {}).get(_QUESTION)
+    async def _give(self, question: tool_pb2.ToolQuestion, responses: Mapping[str, object], caller: McpCaller) -> bool:
+        """Hand on the client's answer to a question. False: it gave none that fits, so that it has to be asked."""
+        answer = responses.get(question.question_id)
         if not isinstance(answer, ElicitResult):
+            return False
+        try:
+            await self._link.answer_question(answered(question.call_id, question.question_id, answer), caller)
+        except SidecarRefusedError as error:
+            return error.reason == "QUESTION_NOT_FOUND"  # it has run out of time, or was answered meanwhile
+        return True
+
+    async def _take_decision(self, state: RequestState, params: CallToolRequestParams, caller: McpCaller) -> str:
+        """Hand on what the request answers about an approval. Returns the approval; empty: it was asked about none."""
+        answer = (params.input_responses or {}).get(_QUESTION)
+        if not state.approval_id or not isinstance(answer, ElicitResult):
             return ""
         decided = approvals.decision(state.approval_id, state.digest, answer)
         if decided is not None:

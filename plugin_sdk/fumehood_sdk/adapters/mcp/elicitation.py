@@ -29,7 +29,8 @@ def encode(invocation_id: int, request_id: int, params: Mapping[str, Any], name:
         raise ValueError("it has no message or no requestedSchema")  # noqa: TRY004 - what is wrong is the server's
     # Some servers name the dialect that is taken anyway, and many an older one.
     form = {name: value for name, value in schema.items() if name != "$schema"}
-    return encode_question(invocation_id, request_id, message, dumps(form) if form.get("properties") else b"", name[:_NAME_CHARS])
+    schema_json = dumps(form) if form.get("properties") else b""
+    return encode_question(invocation_id, request_id, message, schema_json, name[:_NAME_CHARS])
 
 
 def result(answer: QuestionAnswer) -> bytes | RefusedInput:

@@ -76,11 +76,6 @@ def test_streaming_elicitation(number: object) -> str:
     return completed(elicit(number, "Go on?", {"ok": {"type": "boolean"}}, ["ok"]))
 
 
-def test_input_required_result_elicitation(number: object) -> str:
-    answer = elicit(number, "What is your name?", {"name": TEXT}, ["name"])
-    return f"Hello, {(answer.get('content') or {}).get('name')}!"
-
-
 def test_input_required_result_request_state(number: object) -> str:
     elicit(number, "Please confirm", {"ok": {"type": "boolean"}}, ["ok"])
     return "state-ok"
@@ -103,7 +98,6 @@ TOOLS: dict[str, Callable[..., str]] = {
         test_elicitation_sep1034_defaults,
         test_elicitation_sep1330_enums,
         test_streaming_elicitation,
-        test_input_required_result_elicitation,
         test_input_required_result_request_state,
         test_input_required_result_multi_round,
     )
