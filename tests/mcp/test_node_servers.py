@@ -63,14 +63,18 @@ async def caller(sidecar: Sidecar) -> AsyncIterator[Caller]:
 
 async def test_annotations_of_the_official_servers_come_to_their_levels(caller: Caller) -> None:
     tools = await caller.tools()
-    assert {name for name, tool in tools.items() if not tool.availability.available} == set()
+    unavailable = {name: tool.availability.reasons for name, tool in tools.items() if not tool.availability.available}
+    assert {name: [each.code for each in reasons] for name, reasons in unavailable.items()} == {
+        "every_simulate_research_query": ["task_required"]
+    }
     for server, plugin, prefix in (
         ("filesystem", "files", ""),
         ("everything", "everything", "every_"),
         ("memory", "memory", ""),
         ("sequential-thinking", "thinking", ""),
     ):
-        assert served_levels(tools, plugin, prefix) == documented_levels(server), server
+        served = {name: tool for name, tool in tools.items() if name not in unavailable}
+        assert served_levels(served, plugin, prefix) == documented_levels(server), server
     assert tools["every_gzip_file_as_resource"].permission == tool_pb2.PERMISSION_REQUIRE_APPROVAL
     assert tools["write_file"].permission == tool_pb2.PERMISSION_ALLOW, "the operator says so"
 
@@ -82,7 +86,14 @@ async def test_filesystem_reads_at_level_read_and_writes_at_level_write(caller: 
     assert await caller.text("read_text_file", path=str(data / "new.txt")) == "new"
     reading = await caller.call("read_text_file", path=str(data / "note.txt"))
     assert reading.sandbox.side_effects == READ
-    assert reason(await caller.call("read_text_file", path="/etc/hostname")) == "tool_error"
+
+
+async def test_roots_of_filesystem_are_the_folder_that_is_granted(caller: Caller, data: Path) -> None:
+    """What the server refuses by itself; what it lets through is held by its sandbox (test_filesystem_roots.py)."""
+    assert await caller.text("list_allowed_directories") == f"Allowed directories:\n{data}"
+    result = await caller.call("read_text_file", path="/etc/hostname")
+    assert reason(result) == "tool_error"
+    assert "path outside allowed directories" in result.error.message
 
 
 async def test_everything_answers_with_each_type_of_content(caller: Caller) -> None:
@@ -138,6 +149,28 @@ async def test_resources_and_prompts_of_everything_are_passed_through(sidecar: S
         assert without.reading.sandbox.side_effects == READ
 
 
+async def test_task_of_everything_is_refused_before_it_reaches_the_server(caller: Caller) -> None:
+    refused = await caller.call("every_simulate_research_query", topic="fume hoods")
+    assert refused.error.code == "TOOL_UNAVAILABLE", refused
+    assert "taskSupport: required" in refused.error.details_json
+
+
+async def test_resource_that_everything_makes_is_found_by_readings_in_one_process_alone(tmp_path: Path) -> None:
+    grants = f'max_side_effects = "external"\n[plugin.tools.gzip_file_as_resource]\n{ALLOW}'
+    apart, together = (node_plugin(tmp_path / name, "everything") for name in ("apart", "together"))
+    both = [(apart, grants), (together, f'prefix = "one_"\none_process = true\n{grants}')]
+    with running_sidecar(both) as sidecar:
+        async with sidecar.channel() as channel:
+            caller, mcp = Caller(channel), McpServiceStub(channel)
+            for plugin, prefix in (("apart", ""), ("together", "one_")):
+                made = await caller.call(f"{prefix}gzip_file_as_resource", name="hood.gz", data="data:,fumes")
+                assert not made.is_error, made.error
+                (link,) = made.content
+                read = await mcp.ReadResource(mcp_pb.ReadResourceRequest(plugin=plugin, uri=link.resource_uri))
+                assert read.reading.HasField("error") is (plugin == "apart"), (plugin, read)
+                assert bool(read.contents) is (plugin == "together")
+
+
 async def test_memory_is_written_by_one_level_and_read_by_the_other(caller: Caller, data: Path) -> None:
     entity = {"name": "hood", "entityType": "cabinet", "observations": ["draws air"]}
     assert not (await caller.call("create_entities", entities=[entity])).is_error
@@ -166,6 +199,8 @@ async def test_everything_asks_a_person_and_a_model(tmp_path: Path, scripted_mod
     with running_sidecar([(plugin, grants)], more=scripted_model.engine_table()) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
+            sampling = (await caller.tools())["trigger_sampling_request"].definition
+            assert sampling.side_effects == tool_pb2.SIDE_EFFECTS_EXTERNAL, "as docs/mcp.md says"
             asked = await caller.text("trigger_sampling_request", prompt="Write a poem.", maxTokens=50)
             assert "A short poem." in asked
             request = pb.CallToolRequest(tool="trigger_elicitation_request", takes_questions=True)

@@ -14,7 +14,7 @@ from fumehood_server.cli.mcp_import.report import Report
 from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools
 from fumehood_server.config.config import PluginConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
-from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.model.tool import TASK_REQUIRED, ToolDefinition
 
 from tests.cli.command import fumehood, on_terminal
 
@@ -96,6 +96,8 @@ def test_a_tool_that_can_not_be_called_is_hinted_to_no_level() -> None:
     closed = tool("list", Level.READ, "openWorldHint: false")
     odd = replace(tool("odd", Level.NONE), schema_problem="`input_schema` is not valid")
     assert not hints(Level.READ, closed, odd)
+    task = replace(odd, schema_problem="", claims=(TASK_REQUIRED,))
+    assert not hints(Level.READ, closed, task)
     assert "odd:" in hints(Level.READ, closed, replace(odd, schema_problem=""))
 
 

@@ -244,24 +244,43 @@ async def test_a_retired_worker_finishes_its_calls_first(bench: Bench) -> None:
     fresh.release()
 
 
-@pytest.mark.parametrize(("tool", "replaced"), [("has_unknown_tools", True), ("has_changed_tools", False)])
-async def test_worker_whose_tools_nobody_knows_any_more_finishes_its_calls_and_is_replaced(
-    bench: Bench, tool: str, replaced: bool
+@pytest.mark.parametrize("tool", ["has_unknown_tools", "has_changed_tools"])
+async def test_worker_whose_tools_are_not_known_to_be_those_pinned_finishes_its_calls_and_is_replaced(
+    bench: Bench, tool: str
 ) -> None:
     spec, updates = bench.spec(max_workers=2), Updates()
     async with bench.sole_worker(spec) as worker:
         under_way = worker.invoke(invocation("slow", updates))
         await updates.first()
+        assert (
+            "reason" not in error_of(await ended(worker.invoke(invocation("fails_with_details_nested_less")))).details
+        )
+        assert worker.state is WorkerState.READY, "control: another failure ends nothing"
         error = error_of(await ended(worker.invoke(invocation(tool))))
         assert str(error.details["reason"]).startswith("definition_")
-        assert (worker.state is WorkerState.ENDING) == replaced
+        assert worker.state is WorkerState.ENDING
         async with bench.sole_worker(spec) as next_worker:
-            assert (next_worker is not worker) == replaced
+            assert next_worker is not worker
             assert (await ended(next_worker.invoke(invocation("echo")))).content[0].text == "echo"
         assert not under_way.ended
         assert error_of(await under_way.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
-    if replaced:
-        await until_dead(worker)
+    await until_dead(worker)
+
+
+async def test_workers_that_change_their_tools_one_after_another_are_kept_ever_longer() -> None:
+    """The first one is replaced at once; the next one serves on what it has not changed."""
+    async with pools_with(backoff_first_s=BOUND_S * 10, backoff_last_s=BOUND_S * 10) as bench:
+        spec = bench.spec()
+        assert error_of(await bench.call(spec, "has_changed_tools")).details["reason"] == "definition_changed"
+        async with bench.sole_worker(spec) as second:
+            for _ in range(2):
+                error = error_of(await ended(second.invoke(invocation("has_changed_tools"))))
+                assert error.details["reason"] == "definition_changed"
+                assert (await ended(second.invoke(invocation("echo")))).content[0].text == "echo"
+        async with bench.sole_worker(spec) as third:
+            assert third is second
+        assert error_of(await bench.call(spec, "has_unknown_tools")).details["reason"] == "definition_unknown"
+        assert second.state is not WorkerState.READY, "control: for another reason it is replaced"
 
 
 async def test_who_waits_in_a_retired_pool_is_still_served(bench: Bench) -> None:

@@ -167,6 +167,8 @@ _CALLS = {Permission.ALLOW: "run", Permission.REQUIRE_APPROVAL: "need an approva
 
 def _calls(tool: ToolDefinition, config: PluginConfig | None) -> str:
     """What becomes of its calls, as far as its own permission goes."""
+    if tool.takes_task:
+        return "are refused: it runs as a task alone"
     if tool.schema_problem:
         return "are refused: its schema is not taken"
     if config is not None and not config.grants.max_side_effects.allows(tool.side_effects):

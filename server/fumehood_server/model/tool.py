@@ -83,6 +83,10 @@ class DeclaredLimits:
     scratch_files: int | None = None
 
 
+TASK_REQUIRED = "taskRequired: true"
+"""Among the claims of a tool of kind `mcp` that its server runs as a task alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
     """One tool's definition, as its plugin's author declares it, validated."""
@@ -110,6 +114,18 @@ class ToolDefinition:
     schema_problem: str = field(default="", compare=False)
     """Kind `mcp`: what of its server's schemas isn't taken. Then it is never called: no arguments fit its schema here.
     Not compared: the wording is ours, and it may be another one's tomorrow."""
+
+    @property
+    def takes_task(self) -> bool:
+        """Whether its server takes no call of it but one that asks for a task of MCP's, which none from here does."""
+        return TASK_REQUIRED in self.claims
+
+    @property
+    def never_called(self) -> str:
+        """Kind `mcp`: why it is listed and never called, whatever it is granted. Empty: it can be."""
+        if self.takes_task:
+            return "its server runs it as a task alone (taskSupport: required), and no call from here asks for a task"
+        return self.schema_problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import Kind, ToolGrant
 from fumehood_server.model.text import printable
-from fumehood_server.model.tool import Isolation, ToolDefinition
+from fumehood_server.model.tool import TASK_REQUIRED, Isolation, ToolDefinition
 from fumehood_server.plugins.asking_grants import misplaced_listing
 from fumehood_server.plugins.definitions import SCHEMA_FIELDS, FieldProblem, RawDefinition
 from fumehood_server.plugins.manifest import Manifest
@@ -27,18 +27,21 @@ _POINTERS_SHOWN = 4
 def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
     """A definition that a process of kind `mcp` sends, with what its manifest says of all its tools.
 
-    What could widen it counts for nothing: a server declares its tools' names, texts, schemas and claims.
+    What could widen it counts for nothing: a server declares its tools' names, texts, schemas and claims. One that its
+    server runs as a task alone asks for nothing, since it is never called.
     """
     if manifest.kind is not Kind.MCP:
         return raw
+    level = Level.EXTERNAL if manifest.remote else level_of_claims(raw.claims)
+    is_called = TASK_REQUIRED not in raw.claims
     return RawDefinition(
         name=raw.name,
         title=raw.title,
         description=raw.description,
         input_schema_json=raw.input_schema_json,
         output_schema_json=raw.output_schema_json,
-        side_effects=Level.EXTERNAL if manifest.remote else level_of_claims(raw.claims),
-        requires=server_requires(manifest),
+        side_effects=level if is_called else Level.NONE,
+        requires=server_requires(manifest) if is_called else (),
         timeout_s=manifest.timeout_s,
         isolation=manifest.isolation or "",
         limits={name: value for name, value in asdict(manifest.limits).items() if value is not None},
@@ -87,8 +90,8 @@ def server_advice(tool: ToolDefinition) -> list[str]:
 
     That is what isn't checked before it is called, and where its level may be too low or high.
     """
-    if tool.schema_problem:
-        return [f"it is listed as unavailable and can't be called: {tool.schema_problem}"]
+    if tool.never_called:
+        return [f"it is listed as unavailable and can't be called: {tool.never_called}"]
     return [*pattern_advice(tool), *_level_advice(tool)]
 
 

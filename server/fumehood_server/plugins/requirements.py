@@ -21,9 +21,12 @@ def standing_reasons(
 
     `hosts_a_server`: its plugin is of kind `mcp`, all of whose tools require the secrets of the one server.
     """
-    if definition.schema_problem:
-        message = f"{definition.name} can't be called: {definition.schema_problem}"
-        return (Reason("schema_invalid", message, "the server's author has to mend it; its other tools are served"),)
+    if definition.never_called:
+        message = f"{definition.name} can't be called: {definition.never_called}"
+        remedy = "the server's author has to mend it; its other tools are served"
+        if definition.takes_task:
+            return (Reason("task_required", message, remedy),)
+        return (Reason("schema_invalid", message, remedy),)
     reasons: list[Reason] = []
     level = definition.side_effects
     if not grants.max_side_effects.allows(level):

@@ -16,6 +16,9 @@ from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_f
 
 READ, WRITE, EXTERNAL = 2, 3, 4
 """Levels by their numbers in `SideEffects`."""
+TASK_REQUIRED = "taskRequired: true"
+"""Claim of a tool that its server runs as a task alone (`execution.taskSupport` of 2025-11-25), which no call here is.
+"""
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_TITLE_CHARACTERS = 128
 MAX_DESCRIPTION_CHARACTERS = 8192
@@ -124,11 +127,14 @@ def _encode(name: str, tool: Mapping[str, Any], server: str) -> bytes:
     description = tool.get("description")
     if not (isinstance(description, str) and description.strip()):
         description = f"The tool {tool['name']} of the MCP server {server}."
-    claims = (
+    claims = [
         f"{hint}: {'true' if annotations[hint] else 'false'}"
         for hint in HINTS
         if isinstance(annotations.get(hint), bool)
-    )
+    ]
+    execution = tool.get("execution")
+    if isinstance(execution, dict) and execution.get("taskSupport") == "required":
+        claims.append(TASK_REQUIRED)
     return b"".join(
         (
             text_field(0x0A, name),

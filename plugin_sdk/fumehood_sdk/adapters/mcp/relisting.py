@@ -65,7 +65,9 @@ class Relisting:
         self._tools = tools
         self._log = log
         self.differing: dict[str, str] = {}
-        """Tools that the server lists otherwise by now, or no more, and how they differ."""
+        """Tools that the server lists otherwise by now, or no more, and how they differ. Once a call of one was
+        refused, the sidecar has the process serve the calls that it has, and replaces it: a new one lists what is
+        pinned, or is refused at its start."""
         self._held: list[sidecar_frames.Invoke] | None = None
         """Calls that wait for a look at the list. None: nobody looks."""
         self._asked = 0

@@ -92,7 +92,7 @@ def _how_to_grant(named: NamedPath) -> str:
 
 def levels_of(report: CheckReport) -> dict[Level, int]:
     """How many tools of each level can be called."""
-    counts = Counter(tool.side_effects for tool in report.tools if not tool.schema_problem)
+    counts = Counter(tool.side_effects for tool in report.tools if not tool.never_called)
     return {each: counts[each] for each in Level}
 
 

@@ -77,9 +77,9 @@ class Outcome:
             {
                 "name": tool.name,
                 "side_effects": str(tool.side_effects),
-                "within_grants": not tool.schema_problem and level.allows(tool.side_effects),
+                "within_grants": not tool.never_called and level.allows(tool.side_effects),
                 "needs_approval": not Level.READ.allows(tool.side_effects),
-                "unavailable": tool.schema_problem or None,
+                "unavailable": tool.never_called or None,
             }
             for tool in report.tools
         ]

@@ -16,7 +16,7 @@ from fumehood_server.cli.mcp_import.launchers import Launch
 from fumehood_server.cli.mcp_import.node_version import old_node
 from fumehood_server.cli.mcp_import.outcome import Outcome, now_of
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
-from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools, told_of_schemas
+from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools, told_of_unavailable
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import CheckReport
 
@@ -69,7 +69,7 @@ class ServerImport:
         """Tell what it may do now, and which of its tools may be called so."""
         self.outcome.now = now_of(self.plan, granted)
         self.outcome.tell_tools(report, Level(str(granted["max_side_effects"])))
-        self.outcome.notes += told_of_schemas(report.tools)
+        self.outcome.notes += told_of_unavailable(report.tools)
         if self.is_remote:
             return
         config = configuration_at(self.path)

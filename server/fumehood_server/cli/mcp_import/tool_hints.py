@@ -22,7 +22,7 @@ def hint_at_tools(outcome: Outcome, tools: Sequence[ToolDefinition], plugin: Plu
 
     `plugin` is the server's entry as it is. Nothing of those that can't be called at any level.
     """
-    tools = [_in_force(each, plugin) for each in tools if not each.schema_problem]
+    tools = [_in_force(each, plugin) for each in tools if not each.never_called]
     now = outcome.now or {}
     level = Level(str(now["max_side_effects"]))
     hosts = "" if now.get("hosts") else _HOSTS
@@ -53,11 +53,11 @@ def hint_at_tools(outcome: Outcome, tools: Sequence[ToolDefinition], plugin: Plu
         )
 
 
-def told_of_schemas(tools: Sequence[ToolDefinition]) -> Iterator[str]:
-    """What is to be known of the schemas of a server's tools: which can't be called for theirs, what isn't checked."""
+def told_of_unavailable(tools: Sequence[ToolDefinition]) -> Iterator[str]:
+    """What is to be known of a server's tools: which can't be called and why, and what of schemas isn't checked."""
     for tool in tools:
-        if tool.schema_problem:
-            yield f"{tool.name} is unavailable: {tool.schema_problem}"
+        if tool.never_called:
+            yield f"{tool.name} is unavailable: {tool.never_called}"
         yield from (f"{tool.name}: {each}" for each in pattern_advice(tool))
 
 

@@ -11,7 +11,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
 from fumehood_server.cli.failure import CommandError
-from fumehood_server.cli.mcp_import.tool_hints import told_of_schemas
+from fumehood_server.cli.mcp_import.tool_hints import told_of_unavailable
 from fumehood_server.cli.mcp_wrap.place_notes import place_notes
 from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedServer
 from fumehood_server.cli.output import note, one_line
@@ -128,12 +128,12 @@ def show_event(event: Mapping[str, Any]) -> None:
 def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
     """Tell on stderr what the server may do, what needs an approval, and what it may lack or have for nothing."""
     plan = server.plan
-    for each in (*told_of_schemas(server.tools), *plan.notes, *place_notes(plan, grants)):
+    for each in (*told_of_unavailable(server.tools), *plan.notes, *place_notes(plan, grants)):
         note(one_line(f"fumehood: {each}"))
     for setting in plan.lacking:
         how = f"--env {setting.variable}=PATH, {setting.value}, and --write for its folder"
         note(f"fumehood: it is not handed {setting.variable}, without which {setting.why}: {how}")
-    tools = [tool for tool in server.tools if not tool.schema_problem]
+    tools = [tool for tool in server.tools if not tool.never_called]
     levels = {tool.name: grants.tool_levels.get(tool.name, tool.side_effects) for tool in tools}
     asks = [
         name

@@ -1,4 +1,4 @@
-"""How long a worker that failed at start is left alone."""
+"""How long a worker that failed at start is left alone, or one that changes its tools."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Backoff:
         self.cause: CallError | None = None
         """What the last of them was."""
 
-    def fail(self, now: float, cause: CallError) -> None:
-        """A worker failed before it served anything. `now` is on the event loop's clock."""
+    def fail(self, now: float, cause: CallError | None = None) -> None:
+        """A worker failed, `now` on the event loop's clock. `cause` is what callers are told who come too early."""
         # 2**60 times any wait is over every cap; larger powers would overflow a float at last.
         self._until = now + min(self._last_s, self._first_s * 2.0 ** min(self.failures, 60))
         self.failures += 1

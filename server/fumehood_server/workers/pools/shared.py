@@ -83,6 +83,8 @@ class SharedPool:
         """One at a time."""
         settings = context.settings
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
+        self._changes = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
+        """Of workers that were replaced since their tools had changed: how long the next one is kept."""
         self._retired = False
 
     async def run(self) -> None:
@@ -114,6 +116,7 @@ class SharedPool:
                 plugin_requests=context.plugin_requests,
             ) as worker:
                 worker.forget_greeting()
+                worker.life.kept_until = self._clock() + self._changes.left_s(self._clock())
                 pooled = PooledWorker(worker, self._clock())
                 self._workers.append(pooled)
                 self._forget_start(worker_id)
@@ -240,7 +243,13 @@ class SharedPool:
         """Whether it holds no process, nobody waits, and there is no failure to remember."""
         if self._workers or self._waiters or self._start is not None:
             return False
-        return self._retired or self._backoff.remembered_s(self._clock()) <= 0
+        return self._retired or self._remembered_s <= 0
+
+    @property
+    def _remembered_s(self) -> float:
+        """How long failures, and changes of tools, count for the pace of the next ones."""
+        now = self._clock()
+        return max(self._backoff.remembered_s(now), self._changes.remembered_s(now))
 
     @property
     def _start_is_due(self) -> bool:
@@ -272,8 +281,8 @@ class SharedPool:
         due = math.inf
         if self._waiters and self._backoff.left_s(now) > 0:
             due = now + self._backoff.left_s(now)
-        elif not self._workers and self._backoff.remembered_s(now) > 0:
-            due = now + self._backoff.remembered_s(now)
+        elif not self._workers and self._remembered_s > 0:
+            due = now + self._remembered_s
         ready = [pooled for pooled in self._workers if pooled.worker.state is WorkerState.READY]
         if ready:
             oldest = min(now if pooled.taken else pooled.idle_since for pooled in ready)
@@ -283,7 +292,12 @@ class SharedPool:
     def _judge(self, worker: ProcessWorker) -> None:
         """A worker is dead: one that did no good is not started again at once."""
         life = worker.life
-        if worker.table.served or self._clock() - worker.born_at >= self._context.settings.healthy_s:
+        lived_long = self._clock() - worker.born_at >= self._context.settings.healthy_s
+        if lived_long:
+            self._changes.reset()
+        if life.tools_changed:
+            self._changes.fail(self._clock())
+        if worker.table.served or lived_long:
             self._backoff.reset()
         elif life.failed and life.cause is not None and life.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
             # A limit that its first call reached says nothing against starting it for the next caller.

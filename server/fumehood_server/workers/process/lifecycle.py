@@ -88,9 +88,11 @@ class Lifecycle:
         "closed_pipe",
         "exited",
         "failed",
+        "kept_until",
         "requested",
         "running",
         "state",
+        "tools_changed",
     )
 
     def __init__(self, plugin: str, worker_id: str, log: PluginLog) -> None:
@@ -108,6 +110,10 @@ class Lifecycle:
         """Whether it ended by itself or by its own fault, not because it was asked to."""
         self.closed_pipe: ClosedPipe | None = None
         """The pipe that it closed first, if it did before it was seen to exit."""
+        self.tools_changed = False
+        """Whether it is replaced since it changed its tools after they had been accepted."""
+        self.kept_until = 0.0
+        """Until when it isn't replaced for that, on the event loop's clock."""
         self.running: set[int] = set()
         """Pidfds of those of its processes that have not exited."""
         self.exited = False

@@ -6,6 +6,7 @@ cgroup bounds, and processor time that is used between calls.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -44,6 +45,8 @@ _LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Li
 _TOOLS_UNKNOWN = "definition_unknown"
 """The MCP adapter's reason for a call that it refuses, since its server may have changed the tool. A new process lists
 the tools anew, or doesn't start."""
+_TOOL_CHANGED = "definition_changed"
+"""Its reason where the server has changed the tool. What a new process lists is pinned, or it doesn't start."""
 
 
 class LimitEnforcement:
@@ -218,6 +221,12 @@ class LimitEnforcement:
             self._life.say(f"{why}: it serves its calls and is replaced")
             self._life.request(EndRequest.STOP_ADMITTING)
 
+    def _replace_for_changed_tools(self) -> None:
+        """Until its time has come it goes on with what it has not changed, and refuses the rest."""
+        if not self._life.tools_changed and asyncio.get_running_loop().time() >= self._life.kept_until:
+            self._life.tools_changed = True
+            self._replace_after_its_calls("its server has changed tools since they were pinned")
+
     def _look_at_kills(self) -> None:
         """The kernel kills one process of a tree that is full, and the others may wait for it for ever."""
         oldest = next(iter(self._table.under_way.values()))
@@ -263,6 +272,8 @@ class LimitEnforcement:
             self._life.request(EndRequest.STOP_ADMITTING)
         elif failure.details.get("reason") == _TOOLS_UNKNOWN:
             self._replace_after_its_calls("its server has not listed its tools for long")
+        elif failure.details.get("reason") == _TOOL_CHANGED:
+            self._replace_for_changed_tools()
         return error
 
     def attribute_death(self) -> CallError | None:
