@@ -54,15 +54,15 @@ async def sidecar(config: Path, command: Sequence[str] = SERVE) -> AsyncIterator
             yield Sidecar(address(config.parent), process.pid)
 
 
-async def until_serving(where: str) -> None:
+async def until_serving(where: str, timeout_s: float = READY_S) -> None:
     """Wait until a sidecar says that it serves.
 
     Raises:
-        grpc.aio.AioRpcError: it did not within `READY_S`.
+        grpc.aio.AioRpcError: it did not within `timeout_s`.
     """
     async with grpc.aio.insecure_channel(where, options=QUICK_RECONNECT) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
-        await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=READY_S)
+        await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=timeout_s)
 
 
 QUICK_RECONNECT = (("grpc.initial_reconnect_backoff_ms", 20), ("grpc.min_reconnect_backoff_ms", 20))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import date
+from ipaddress import IPv4Address, ip_network
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from fumehood_sdk import Field, Plugin
 from fumehood_sdk.testing import CallResult, ToolTester
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, Discriminator
 
 plugin = Plugin("trial", version="1")
 
@@ -87,6 +89,47 @@ def test_each_wrong_argument_is_named(tool: str, arguments: str, entries: list[t
     assert not error.retryable
     assert [(entry["pointer"], entry["rule"]) for entry in error.details["arguments"]] == entries
     assert all(entry["message"] for entry in error.details["arguments"])
+
+
+class Circle(BaseModel):
+    shape: Literal["circle"]
+
+
+class Square(BaseModel):
+    shape: Literal["square"]
+
+
+@plugin.tool(side_effects="none")
+def typed(
+    name: UUID,
+    address: IPv4Address,
+    octets: IPv4Address,
+    figure: Annotated[Circle | Square, Discriminator("shape")],
+    network: Annotated[str, AfterValidator(ip_network)],
+) -> None:
+    """Take types whose errors quote the input, or a part of it."""
+
+
+def test_no_value_is_told_where_a_type_s_own_error_quotes_it() -> None:
+    secret = "SECRET"  # noqa: S105 - stands for one
+    arguments = {
+        "name": secret,
+        "address": secret,
+        "octets": f"{secret}.1.1.1",
+        "figure": {"shape": secret},
+        "network": secret,
+    }
+    error = ToolTester(plugin).call("typed", **arguments).error
+    assert error is not None
+    told = {entry["pointer"]: entry["message"] for entry in error.details["arguments"]}
+    assert told == {
+        "/name": "Input should be a valid UUID",
+        "/address": "Value error, not a value of this type",
+        "/octets": "Value error, not a value of this type",
+        "/figure": "'shape' should be one of 'circle', 'square'",
+        "/network": "Value error, the value does not appear to be an IPv4 or IPv6 network",
+    }
+    assert secret not in error.message
 
 
 def test_no_more_than_twenty_are_named() -> None:

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import SchemaValidator, ValidationError, from_json
 
-from fumehood_sdk.errors import ToolError
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.schema import plain
+from fumehood_sdk.tools.refusal import refusal
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from fumehood_sdk.schema.parameter import Parameter
-
-MAX_ENTRIES = 20
-"""Enough to mend a call by; a hostile caller can cause one for each argument."""
 
 
 class ArgumentValidator(Protocol):
@@ -97,11 +92,11 @@ def validate_arguments(validator: ArgumentValidator, arguments_json: bytes) -> d
     except ValidationError as error:
         whole = _whole_numbers(error, arguments_json)
         if whole is None:
-            raise _refusal(error) from None
+            raise refusal(error) from None
     try:
         return validator.validate_json(whole)
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise refusal(error) from None
 
 
 def _whole_numbers(error: ValidationError, arguments_json: bytes) -> bytes | None:
@@ -128,57 +123,3 @@ def _whole_numbers(error: ValidationError, arguments_json: bytes) -> bytes | Non
         except (KeyError, IndexError, TypeError, ValueError):
             continue  # a place within a union's alternative, which is none of the document
     return dumps(document)
-
-
-def _refusal(error: ValidationError) -> ToolError:
-    entries = [
-        {
-            "pointer": "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in entry["loc"]),
-            "rule": _rule(entry),
-            "message": entry["msg"],
-        }
-        for entry in error.errors(include_url=False, include_input=False)[:MAX_ENTRIES]
-    ]
-    told = "; ".join(f"{entry['pointer'] or 'arguments'}: {entry['message']}" for entry in entries[:10])
-    return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details={"arguments": entries})
-
-
-def _rule(entry: ErrorDetails) -> str:
-    kind = entry["type"]
-    if kind in ("too_short", "too_long"):
-        bound = "min" if kind == "too_short" else "max"
-        return bound + ("Properties" if entry.get("ctx", {}).get("field_type") == "Dictionary" else "Items")
-    return _RULES.get(kind, kind)
-
-
-_RULES = {
-    "missing": "required",
-    "extra_forbidden": "additionalProperties",
-    "greater_than_equal": "minimum",
-    "greater_than": "exclusiveMinimum",
-    "less_than_equal": "maximum",
-    "less_than": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-    "string_too_short": "minLength",
-    "string_too_long": "maxLength",
-    "string_pattern_mismatch": "pattern",
-    "literal_error": "enum",
-    "enum": "enum",
-    **dict.fromkeys(
-        (
-            "int_type",
-            "int_from_float",
-            "float_type",
-            "string_type",
-            "bool_type",
-            "none_required",
-            "list_type",
-            "dict_type",
-            "model_type",
-            "dataclass_type",
-        ),
-        "type",
-    ),
-    "json_invalid": "json",
-}
-"""JSON Schema's keywords for pydantic's error types: the sidecar, which validates too, names rules by keywords."""

@@ -17,6 +17,9 @@ from fumehood_server.model.pattern_cost import building_states, find_patterns
 from fumehood_server.model.schema_cost import LEAST_LEVELS, may_be_costly, visits
 from fumehood_server.model.schema_graph import DIALECTS, SchemaCostError
 
+MASK = "the value"
+"""What messages about a value say in its place: it is as long as a caller likes, and can be a secret."""
+
 SCHEMA_LIMIT_BYTES = 256 * 1024
 _MAX_DEPTH = 64
 """Nesting of a schema. Parsers of JSON and of schemas, ours and callers', recurse."""

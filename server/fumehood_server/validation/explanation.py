@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from fumehood_server.model.json_pointer import escaped
+from fumehood_server.model.schema import MASK
 
 _MAX_MESSAGE = 300
 _MAX_NAMED = 64
@@ -86,7 +87,18 @@ def _faults(error: ValidationError, unknown: str) -> list[Fault]:  # noqa: PLR09
             )
         case ValidationErrorKind.OneOfMultipleValid():
             return [Fault(path, kind.name, "fits more than one of the alternatives, and must fit exactly one")]
+        case ValidationErrorKind.PropertyNames():
+            return [Fault(path, kind.name, _of_a_name(_faults(kind.error, unknown)[0]))]
     return [Fault(path, kind.name, error.message)]
+
+
+def _of_a_name(fault: Fault) -> str:
+    """What is wrong with a property's name, without the name: the library masks values, but no names."""
+    if fault.message.startswith(f"{MASK} "):
+        return f"a property's name{fault.message.removeprefix(MASK)}"
+    if fault.message.startswith(("must ", "fits ")):
+        return f"a property's name {fault.message}"
+    return f'a property\'s name breaks the rule "{fault.rule}"'
 
 
 def _choice(path: tuple[str | int, ...], rule: str, choices: Sequence[Any]) -> Fault:

@@ -10,14 +10,11 @@ from typing import Any
 
 import jsonschema_rs
 
-from fumehood_server.model.schema import compile_schema
+from fumehood_server.model.schema import MASK, compile_schema
 from fumehood_server.model.schema_cost import CostlyPatternsError, SchemaCost, schema_cost
 from fumehood_server.validation.budget import PROCESS, Budget, OverBudgetError
 from fumehood_server.validation.normaliser import Normaliser, make_normaliser
 from fumehood_server.validation.strict_json import Size, measure
-
-_MASK = "the value"
-"""What messages say in place of a value: it is as long as a caller likes, and can be a secret."""
 
 
 class SchemaUnusableError(Exception):
@@ -78,8 +75,9 @@ class Validator:
         """
         try:
             return self.compiled.is_valid(value)
-        except RuntimeError as exc:  # a panic of it, as some schemas with `unevaluatedProperties` in references cause
-            raise SchemaUnusableError(f"the validator failed on it: {exc}") from None
+        except RuntimeError:  # a panic of it, as some schemas with `unevaluatedProperties` in references cause
+            # Not its text: that of a panic over a string holds the string.
+            raise SchemaUnusableError("the validator failed on it") from None
 
     def can_explain(self, text: str, value: object, budget: Budget) -> bool:
         """Whether finding out what is wrong with an invalid `value`, whose JSON is `text`, is within the budget."""
@@ -140,7 +138,7 @@ def _make_validator(schema_json: str, budget: Budget, *, output: bool) -> Valida
     try:
         schema = json.loads(schema_json)
         cost = schema_cost(schema, most_states=budget.pattern_states, steps=budget.counting_steps)
-        compiled = compile_schema(schema, mask=_MASK)
+        compiled = compile_schema(schema, mask=MASK)
     except CostlyPatternsError as exc:
         return OverBudgetError() if budget.hands_over else SchemaUnusableError(exc.problem)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
