@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+import grpc.aio
 from fumehood.v1 import tool_service_pb2 as pb
 
 from tests.soak.arena import CALL_TIMEOUT_S, Arena
@@ -18,6 +19,8 @@ _HALF = grpc_message(bytes(_BYTES))[:-1]
 _CONNECTIONS = 10
 _STREAMS = 40
 _READERS = 4
+_AGAIN_S = 0.1
+"""Between a session that was refused and the next."""
 _QUESTIONS = 20
 _WINDOW_BYTES = 60_000
 _WINDOWS = 4000
@@ -88,13 +91,16 @@ async def million_combined(arena: Arena) -> None:
                     arena.outcomes[f"refused: {answer.refused.error.code}"] += 1
 
             reading = asyncio.create_task(read())
-            while arena.left_s:
-                await stream.write(many)
-                await stream.write(allowed)
-            await stream.done_writing()
+            # Beside other attacks a session may be refused at any moment. What is read says why.
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                while arena.left_s:
+                    await stream.write(many)
+                    await stream.write(allowed)
+                await stream.done_writing()
             await arena.counted(reading)
+            await asyncio.sleep(_AGAIN_S)
 
-    await asyncio.gather(*(session() for _ in range(_READERS)))
+    await arena.repeat(session, lanes=_READERS)
 
 
 async def half_sent_health(arena: Arena) -> None:
