@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from fumehood.v1 import plugin_service_pb2 as pb
+from fumehood.v1 import tool_pb2
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 
 from tests.mcp.reach import as_plain_user, open_folders
@@ -35,6 +36,15 @@ READ_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
         {"thought": "a", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1},
     ),
 }
+WRITE_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "everything": ("toggle_simulated_logging", {}),
+    "filesystem": ("write_file", {"content": "two"}),  # its `path` is in the granted folder
+    "memory": (
+        "create_entities",
+        {"entities": [{"name": "hood", "entityType": "cabinet", "observations": ["draws air"]}]},
+    ),
+}
+"""Sequential thinking has no tool that writes."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +66,16 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
             "read": f"{private}/key",
             "port": port,
         }
-        variables = f"AIMS = {json.dumps(json.dumps(aims))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
         plugins = []
         for server in READ_CALLS:
+            own = aims | {"granted": f"{granted}/new-{server}"}  # plugins of a root sidecar are users of their own
+            variables = f"AIMS = {json.dumps(json.dumps(own))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
             arguments = [str(granted)] if server == "filesystem" else []
             plugin = node_plugin(folder / server, server, *arguments, options=LOADED, environment=variables)
             shutil.copy(SERVERS / "poison.cjs", plugin)
             grants = f'max_side_effects = "write"\nwrite = ["{granted}"]\n'
-            if server == "memory":
-                grants += "[plugin.tools.create_entities]\npermission = 'allow'\n"
+            if server in WRITE_CALLS:
+                grants += f"[plugin.tools.{WRITE_CALLS[server][0]}]\npermission = 'allow'\n"
             plugins.append((plugin, grants))
         with running_sidecar(plugins) as sidecar:
             yield Poisoned(sidecar, aims)
@@ -112,9 +123,19 @@ async def test_server_with_it_answers_at_level_read_and_it_reaches_nothing(
         assert outcome == {"outside": "ENOENT", "read": "ENOENT"}, "what was not granted is not there"
 
 
-async def test_at_level_write_it_reaches_the_granted_folder_and_no_more(caller: Caller, poisoned: Poisoned) -> None:
-    assert not (await caller.call("read_graph")).is_error
-    entity = {"name": "hood", "entityType": "cabinet", "observations": ["draws air"]}
-    assert not (await caller.call("create_entities", entities=[entity])).is_error
-    *_, writing = await outcomes(poisoned, "memory", 3)
-    assert [name for name, outcome in writing.items() if outcome == "done"] == ["granted"]
+@pytest.mark.parametrize("server", WRITE_CALLS)
+async def test_at_level_write_it_reaches_the_granted_folder_and_no_more(
+    caller: Caller, poisoned: Poisoned, server: str
+) -> None:
+    reading, writing = READ_CALLS[server], WRITE_CALLS[server]
+    written = Path(poisoned.aims["granted"]).with_name("two")
+    path = {"path": str(written)} if server == "filesystem" else {}
+    assert not (await caller.call(reading[0], **reading[1])).is_error
+    result = await caller.call(writing[0], **writing[1], **path)
+    assert not result.is_error, result.error
+    assert result.sandbox.side_effects == tool_pb2.SIDE_EFFECTS_WRITE
+    assert not path or written.read_text() == "two"
+    *_, outcome = await outcomes(poisoned, server, 3)
+    assert outcome.pop("granted") == "done", "which that level is for"
+    assert outcome.pop("dial") != "done"
+    assert outcome == {"outside": "ENOENT", "read": "ENOENT"}, "what was not granted is not there"

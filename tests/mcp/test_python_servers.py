@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Hosted:
 
     sidecar: Sidecar
     repository: Path
+    second: Path
     writable: Path
     private: Path
     granted_port: int
@@ -40,14 +42,16 @@ class Hosted:
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
     folder = tmp_path_factory.mktemp("python-servers")
-    repository = folder / "repository"
-    make_repository(repository)
+    repository, second = folder / "repository", folder / "second"
+    for each in (repository, second):  # plugins of a root sidecar are users of their own
+        make_repository(each)
     with (
         open_folders("writable", "private") as (writable, private),
         web_server() as granted_port,
         web_server() as other_port,
     ):
         (private / "key").write_text("a key")
+        make_repository(private / "repository")
         aims = json.dumps({"write": f"{writable}/new", "read": f"{private}/key", "port": other_port})
         fetch = ["mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"]
         plugins = [
@@ -56,22 +60,25 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
             python_plugin(folder / "git", ["mcp-server-git", "--repository", str(repository)]),
             python_plugin(folder / "fetch", fetch),
             python_plugin(folder / "claimed", fetch),
+            python_plugin(folder / "rootless", ["mcp-server-git"]),
         ]
         (folder / "poisoned" / "server.py").write_text((SERVERS / "poisoned_time.py").read_text())
         state = folder / ".fumehood"
         lock_and_build(plugins, state)
         hosts = f'hosts = ["127.0.0.1:{granted_port}"]\nallow_private = ["127.0.0.1"]\n'
         writing = "\n".join(f"[plugin.tools.{tool}]\n{ALLOW}" for tool in ("git_add", "git_commit", "git_reset"))
+        adding = f"[plugin.tools.git_add]\n{ALLOW}"
         grants = [
             "",
             f'prefix = "poisoned_"\nwrite = ["{writable}"]\nmax_side_effects = "external"\n{hosts}',
             f'max_side_effects = "write"\nwrite = ["{repository}"]\n{writing}',
             f'max_side_effects = "external"\n{hosts}[plugin.tools.fetch]\nside_effects = "external"\n{ALLOW}',
             f'prefix = "claimed_"\nmax_side_effects = "external"\n{hosts}',
+            f'prefix = "rootless_"\nmax_side_effects = "write"\nwrite = ["{second}"]\n{adding}',
         ]
         server = f"state_dir = {json.dumps(str(state))}"
         with running_sidecar(list(zip(plugins, grants, strict=True)), server=server) as sidecar:
-            yield Hosted(sidecar, repository, writable, private, granted_port, other_port)
+            yield Hosted(sidecar, repository, second, writable, private, granted_port, other_port)
 
 
 def make_repository(folder: Path) -> None:
@@ -161,10 +168,48 @@ async def test_program_that_a_repository_has_git_run_writes_nothing_at_level_rea
         git(hosted.repository, "config", "--unset", "core.fsmonitor")
 
 
-async def test_git_knows_no_repository_but_the_granted_one(caller: Caller, hosted: Hosted) -> None:
-    make_repository(hosted.private / "repository")
+async def test_git_itself_refuses_repositories_outside_of_the_one_that_it_is_given(
+    caller: Caller, hosted: Hosted
+) -> None:
+    """Its root is the granted folder. What it lets through is held by its sandbox, as the next two show."""
     assert "the first" in await caller.text("git_log", repo_path=str(hosted.repository))
-    assert reason(await caller.call("git_log", repo_path=str(hosted.private / "repository"))) == "tool_error"
+    result = await caller.call("git_log", repo_path=str(hosted.private / "repository"))
+    assert reason(result) == "tool_error"
+    assert "outside the allowed repository" in result.error.message
+
+
+async def test_git_without_a_root_sees_and_writes_the_granted_repository_alone(caller: Caller, hosted: Hosted) -> None:
+    other = hosted.private / "repository"
+    (other / "d.txt").write_text("d\n")
+    assert "the first" in git(other, "log"), "outside, anybody may read it"
+    assert "the first" in await caller.text("rootless_git_log", repo_path=str(hosted.second))
+    (hosted.second / "d.txt").write_text("d\n")
+    await caller.text("rootless_git_add", repo_path=str(hosted.second), files=["d.txt"])
+    log = await caller.call("rootless_git_log", repo_path=str(other))
+    added = await caller.call("rootless_git_add", repo_path=str(other), files=["d.txt"])
+    for result in (log, added):
+        assert reason(result) == "tool_error"
+        assert "outside the allowed repository" not in result.error.message, "which it would allow"
+        assert str(other) in result.error.message, "what was not granted is not there"
+    assert git(other, "status", "--short") == "?? d.txt\n"
+
+
+async def test_git_is_led_to_no_other_repository_by_a_file_in_the_granted_one(caller: Caller, hosted: Hosted) -> None:
+    """A `.git` that is a file names the folder of the repository, which the server's check of paths doesn't read."""
+    own, other = hosted.repository / "own", hosted.repository / "other"
+    try:
+        for linked, leads_to in ((own, hosted.repository), (other, hosted.private / "repository")):
+            linked.mkdir()
+            (linked / ".git").write_text(f"gitdir: {leads_to}/.git\n")
+            assert "the first" in git(linked, "log"), "outside, git follows it"
+        assert "the first" in await caller.text("git_log", repo_path=str(own))
+        result = await caller.call("git_log", repo_path=str(other))
+        assert reason(result) == "tool_error"
+        assert "outside the allowed repository" not in result.error.message
+        assert "the first" not in str(result)
+    finally:
+        for linked in (own, other):
+            shutil.rmtree(linked, ignore_errors=True)
 
 
 async def test_fetch_reaches_granted_hosts_alone_by_itself_and_by_redirects(caller: Caller, hosted: Hosted) -> None:

@@ -19,7 +19,7 @@ from tests.mcp.real_servers import lock_and_build, node_plugin, python_plugin
 from tests.mcp.servers import poisoned_time
 from tests.mcp.support import SERVERS
 from tests.mcp.test_node_servers import data, sidecar
-from tests.mcp.test_poisoned_servers import LOADED, READ_CALLS, Poisoned, outcomes
+from tests.mcp.test_poisoned_servers import LOADED, READ_CALLS, WRITE_CALLS, Poisoned, outcomes
 from tests.mcp.test_python_servers import git, make_repository
 from tests.mcp.web import web_server
 from tests.sidecar import Sidecar, running_sidecar
@@ -69,14 +69,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         write = f'write = ["{granted}"]\nmax_side_effects = "write"\n'
         grants = {
             "filesystem": write + allowed("write_file"),
-            "everything": write,
+            "everything": write + allowed("toggle_simulated_logging"),
             "memory": write + allowed("create_entities"),
             "sequential-thinking": 'max_side_effects = "external"\none_process = true\n',
         }
-        reached = {"granted": f"{granted}/new", "outside": f"{private}/new", "read": f"{private}/key", "port": port}
-        variables = f"AIMS = {json.dumps(json.dumps(reached))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
+        reached = {"outside": f"{private}/new", "read": f"{private}/key", "port": port}
         plugins = []
         for server, lines in grants.items():
+            own = {"granted": f"{granted}/new-{server}"} | reached  # plugins of a root sidecar are users of their own
+            variables = f"AIMS = {json.dumps(json.dumps(own))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
             arguments = [str(granted)] if server == "filesystem" else []
             plugin = node_plugin(folder / server, server, *arguments, options=LOADED, environment=variables)
             shutil.copy(SERVERS / "poison.cjs", plugin)
@@ -114,6 +115,7 @@ async def test_each_for_node_answers_unmodified_over_stdio(sidecar: Sidecar) -> 
 async def test_filesystem_and_memory_write_where_they_may_and_nowhere_else(node: House) -> None:
     async with http_client(url_of(node.sidecar), MODERN) as client:
         assert text_of(await client.call_tool("read_text_file", {"path": str(node.granted / "note")})) == "a note"
+        # By the server's own check of paths; what its process reaches without one stands in the next test.
         assert await failure(client, "read_text_file", path=str(node.private / "key")) == "tool_error"
         written = await client.call_tool("write_file", {"path": str(node.granted / "two"), "content": "2"})
         assert (written.is_error, (node.granted / "two").read_text()) == (False, "2")
@@ -124,6 +126,21 @@ async def test_filesystem_and_memory_write_where_they_may_and_nowhere_else(node:
         assert error_of(await client.call_tool("delete_entities", {"entityNames": ["hood"]}))["code"] == (
             "TOOL_APPROVAL_REQUIRED"
         )
+    assert sorted(each.name for each in node.private.iterdir()) == ["key"]
+
+
+async def test_what_attacks_at_level_write_reaches_the_granted_folder_and_no_more(node: House) -> None:
+    where = {"filesystem": {"path": str(node.granted / "three")}}
+    async with http_client(url_of(node.sidecar), MODERN) as client:
+        for server, (tool, arguments) in WRITE_CALLS.items():
+            reading = READ_CALLS[server]
+            assert not (await client.call_tool(*reading)).is_error, server
+            assert not (await client.call_tool(tool, arguments | where.get(server, {}))).is_error, server
+            *_, outcome = await outcomes(Poisoned(node.sidecar, {}), server, 3)
+            assert outcome.pop("granted") == "done", server
+            assert outcome.pop("dial") != "done", server
+            assert outcome == {"outside": "ENOENT", "read": "ENOENT"}, server
+    assert (node.granted / "three").read_text() == "two"
     assert sorted(each.name for each in node.private.iterdir()) == ["key"]
 
 
