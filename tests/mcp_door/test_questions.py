@@ -203,13 +203,20 @@ def test_answer_that_comes_with_the_request_is_to_the_question_of_its_name(
     sidecar: Sidecar, colour: str, name: str, is_taken: bool
 ) -> None:
     forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
-    given = {"action": "accept", "content": {"colour": colour}}
     asking = {**ELICITATION, "of": "choice"}
-    answers = {name: given, "other": {"action": "accept", "content": {"a": 1}}}
-    body, headers = modern("tools/call", name="new_ask_client", arguments=asking, meta=forms, inputResponses=answers)
-    _, _, answer = request(url_of(sidecar), body=body, **headers)
-    result = json.loads(answer)["result"]
-    if is_taken:
-        assert told(result["content"][0]["text"]) == given
-    else:
+
+    def sent(answers: dict[str, Any], **more: Any) -> dict[str, Any]:
+        body, headers = modern(
+            "tools/call", name="new_ask_client", arguments=asking, meta=forms, inputResponses=answers, **more
+        )
+        _, _, answer = request(url_of(sidecar), body=body, **headers)
+        found: dict[str, Any] = json.loads(answer)["result"]
+        return found
+
+    given = {"action": "accept", "content": {"colour": colour}}
+    result = sent({name: given, "other": {"action": "accept", "content": {"a": 1}}})
+    if not is_taken:
         assert set(result["inputRequests"]) == {"it"}, "the name that the server has for it"
+        given = {"action": "accept", "content": {"colour": "blue"}}
+        result = sent({"it": given}, requestState=result["requestState"])
+    assert told(result["content"][0]["text"]) == given
