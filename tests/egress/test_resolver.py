@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
+import threading
+import time
 
 import pytest
 from fumehood_server.egress import EgressError, EgressFailedError, EgressRefusedError, Reason
@@ -119,3 +122,28 @@ async def test_a_look_up_without_a_place_is_refused_as_one_of_too_many() -> None
         lookups.answer("1.1.1.1")
     await asyncio.gather(*under_way[:2])
     assert await resolver.resolve("quick.test", owner="a", timeout_s=BOUND_S)
+
+
+async def test_the_loop_does_not_wait_until_a_look_ups_thread_runs() -> None:
+    resolver, ended = SystemResolver(lambda _name: ["1.1.1.1"]), threading.Event()
+    before_s = sys.getswitchinterval()
+
+    def computes() -> None:
+        while not ended.is_set():
+            pass
+
+    busy = threading.Thread(target=computes)
+    busy.start()
+    try:
+        sys.setswitchinterval(0.5)  # so long another thread has the interpreter that this one has let go of
+        answers, took_s = [], []
+        for owner in "abcde":
+            begun = time.monotonic()
+            answers.append(resolver._begin("quick.test", resolver._owners[owner]))
+            took_s.append(time.monotonic() - begun)
+    finally:
+        ended.set()
+        sys.setswitchinterval(before_s)
+    busy.join()
+    assert min(took_s) < 0.4
+    assert await asyncio.gather(*answers) == [["1.1.1.1"]] * 5

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import socket
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -100,7 +100,8 @@ class SystemResolver:
                 loop.call_soon_threadsafe(end, found, error)
 
         try:
-            threading.Thread(target=run, name="egress look-up", daemon=True).start()
+            # threading.Thread.start waits until the thread runs, which it does once others let go of the interpreter.
+            _thread.start_new_thread(run, ())
         except RuntimeError as error:  # the machine has no more threads
             ours.free.release()
             raise EgressFailedError(Reason.NAME_NOT_RESOLVED, f'"{name}" can\'t be looked up: {error}') from error
