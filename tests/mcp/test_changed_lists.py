@@ -43,9 +43,11 @@ async def test_refused_tool_is_served_again_by_a_process_that_lists_what_is_pinn
     with running_sidecar([folder]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
+            assert await caller.text("count") == "0"
             assert await caller.text("change") == "changed"
             refused = await caller.call("count")
             assert reason(refused) == "definition_changed"
+            assert "count since it was pinned: description" in refused.error.message
             assert json.loads(refused.error.details_json)["changed"] == "description"
             assert await caller.text("count") == "0"
             assert await caller.text("echo", text="as it was") == "as it was"

@@ -59,22 +59,6 @@ async def test_other_calls_go_on_beside_one_that_is_cancelled(caller: Caller, pr
     assert await caller.text(f"{prefix}echo", text="still here") == "still here"
 
 
-@pytest.mark.parametrize("stateless", ["", "1"], ids=["2025-11-25", "2026-07-28"])
-async def test_tool_that_changes_after_the_pin_is_refused_and_the_others_are_not(
-    tmp_path: Path, stateless: str
-) -> None:
-    folder = mcp_plugin(tmp_path / "turncoat", environment={"STATELESS": f'"{stateless}"'})
-    with running_sidecar([folder]) as sidecar:
-        async with sidecar.channel() as channel:
-            caller = Caller(channel)
-            assert await caller.text("count") == "0"
-            assert await caller.text("change") == "changed"
-            result = await caller.call("count")
-            assert reason(result) == "definition_changed"
-            assert "count since it was pinned: description" in result.error.message
-            assert await caller.text("echo", text="as it was") == "as it was"
-
-
 async def test_tool_that_is_other_at_the_next_start_is_refused(tmp_path: Path) -> None:
     readable = tmp_path / "readable"
     readable.mkdir()
