@@ -156,7 +156,7 @@ class ToolCalls:
                         case "question" if event.question.question_id in taken:
                             continue  # told once more, since the call was joined meanwhile
                         case "question" if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                            if not await self._give(event.question, responses, caller):
+                            if not await self._answer_question(event.question, responses, caller):
                                 return _input_required(event.question, request)
                             taken.add(event.question.question_id)
                         case "question":  # beside the stream, which may end before somebody answers
@@ -203,7 +203,9 @@ class ToolCalls:
             return result
         return await self._run(request, context, caller, joins=True, responses={})
 
-    async def _give(self, question: tool_pb2.ToolQuestion, responses: Mapping[str, object], caller: McpCaller) -> bool:
+    async def _answer_question(
+        self, question: tool_pb2.ToolQuestion, responses: Mapping[str, object], caller: McpCaller
+    ) -> bool:
         """Hand on the client's answer to a question. False: it gave none that fits, so that it has to be asked."""
         answer = responses.get(question.question_id)
         if not isinstance(answer, ElicitResult):
